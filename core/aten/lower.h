@@ -1,0 +1,20 @@
+/* Lowerings: ATen semantics on the builder. A lowering gets the arguments in schema order, tensors as graph values, and fills
+ * out[0..n_results-1] (0 where a result is undefined). It returns b->status at its end, or NOT_IMPLEMENTED for a case it does not cover.
+ * In-place and out forms use the same lowering: the result is converted and stored by the planner. */
+#ifndef TNX_ATEN_LOWER_H
+#define TNX_ATEN_LOWER_H
+#include "ir/builder.h"
+
+typedef struct tnx_lower {
+  tnx_builder b;
+  const tnx_row *row;
+  uint32_t n_args;
+  uint32_t n_results; /* set by lowerings whose count is not 1 */
+  bool deterministic;
+} tnx_lower;
+
+typedef tnx_status (*tnx_lower_fn)(tnx_lower *l, const tnx_arg *a, tnx_value *out);
+
+/* Row id -> lowering. */
+tnx_lower_fn tnx_row_lowering(uint32_t id);
+#endif
