@@ -156,7 +156,7 @@ static inline bool tnxk_index_resolve(const tnxk_index *p, const int64_t *at, in
 
 /* n elements of `elem` bytes from src to out. A src_step of 0 repeats one element. */
 static inline void tnxk_copy_run(char *out, const char *src, int64_t n, int64_t elem, int64_t out_step, int64_t src_step) {
-  if (out_step == elem && src_step == elem) {
+  if (n > 1 && out_step == elem && src_step == elem) {
     memcpy(out, src, (size_t)(n * elem));
     return;
   }
