@@ -1,0 +1,60 @@
+# The commands of this project. `make help` lists them.
+#
+#   make generate PROMPT="..." MODEL=<Hub id, folder or .gguf> ARGS="--static"
+#
+# Variables of the set-up: PYTHON, TORCH_INDEX_URL, VENV, JOBS (scripts/setup.sh explains them).
+SHELL := /bin/bash
+VENV ?= .venv
+export VENV
+PY := $(VENV)/bin/python
+BIN := $(abspath $(VENV)/bin)
+PROMPT ?=
+MODEL ?=
+ARGS ?=
+export PROMPT MODEL
+
+.PHONY: help setup build generate test test-c test-python test-sanitize bench lint wheel clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-15s %s\n", $$1, $$2 }'
+
+setup: ## virtual environment, packages, build
+	@scripts/setup.sh run
+
+build: setup ## the native part, incremental (same as setup: what is done is skipped)
+
+# The words of PROMPT and MODEL travel through the environment: no quoting to break.
+generate: setup ## answers PROMPT on device neuron (ARGS="--static": compiled)
+	@$(PY) examples/generate.py $${MODEL:+--model "$$MODEL"} $(ARGS) $${PROMPT:+-- "$$PROMPT"}
+
+test: ## set-up, C tests, Python tests
+	@scripts/setup.sh run test
+	@$(MAKE) --no-print-directory test-c test-python
+
+test-c:
+	@echo "== C tests =="
+	@PATH="$(BIN):$$PATH" ctest --test-dir build --output-on-failure --progress
+
+test-python:
+	@echo "== Python tests =="
+	@$(PY) -m pytest $(ARGS)
+
+test-sanitize: ## C tests under ASan + UBSan, then under TSan
+	@scripts/setup.sh run
+	@PATH="$(BIN):$$PATH" scripts/test_sanitize.sh
+
+bench: ## compares with PyTorch CPU, Inductor, llama.cpp and the memory's limit
+	@scripts/setup.sh run bench
+	@$(PY) benchmarks/bench.py $(ARGS)
+
+lint: ## include order, headers as C11 and C++17, Python
+	@scripts/setup.sh run lint
+	@$(PY) scripts/check_includes.py
+	@scripts/check_headers.sh
+	@$(BIN)/ruff check torch_neuronx tests benchmarks examples scripts setup.py
+
+wheel: setup ## dist/torch_neuronx-*.whl
+	@$(PY) -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .
+
+clean: ## removes what was built, keeps .venv
+	rm -rf build build-* dist *.egg-info torch_neuronx/_C*.so torch_neuronx/libtnx*.so* .pytest_cache

