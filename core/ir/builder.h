@@ -10,7 +10,13 @@
 typedef struct tnx_builder {
   tnx_graph *g;
   tnx_status status;
+  tnx_dtype default_dtype; /* what Python floats become beside integers */
 } tnx_builder;
+
+static inline tnx_builder tnx_builder_on(tnx_graph *g) {
+  tnx_builder b = {g, TNX_OK, TNX_F32};
+  return b;
+}
 
 /* ---- facts ---- */
 static inline tnx_dtype tnx_b_dtype(const tnx_builder *b, tnx_value v) { return (tnx_dtype)b->g->values.data[v].dtype; }

@@ -101,7 +101,8 @@ typedef struct tnx_call {
    * tensor already has the right sizes: see tnx_call_prepare. */
   const uint32_t *into;
   uint32_t n_into;
-  bool deterministic; /* torch.use_deterministic_algorithms */
+  bool deterministic;    /* torch.use_deterministic_algorithms */
+  uint8_t default_dtype; /* torch.get_default_dtype(): what Python floats become beside integer tensors */
 } tnx_call;
 
 typedef struct tnx_plan tnx_plan;
@@ -136,6 +137,7 @@ typedef struct tnx_module tnx_module; /* a graph being built */
 
 TNX_API tnx_status tnx_module_create(const char *name, tnx_module **out);
 TNX_API void tnx_module_destroy(tnx_module *m);
+TNX_API void tnx_module_set_default_dtype(tnx_module *m, tnx_dtype t); /* torch.get_default_dtype(); float32 where not called */
 /* A new symbol, bound at every run (run's `symbols`, in order of creation). Symbols are sizes of at least `min` (0 and 1 are specialised by Dynamo: pass 2). */
 TNX_API tnx_status tnx_module_symbol(tnx_module *m, const char *name, int64_t min, tnx_dim *out);
 typedef enum tnx_dim_op { TNX_DIM_ADD, TNX_DIM_SUB, TNX_DIM_MUL, TNX_DIM_FLOORDIV, TNX_DIM_MOD, TNX_DIM_MIN, TNX_DIM_MAX } tnx_dim_op;
