@@ -1,0 +1,222 @@
+/* The packed, cache-blocked product for every layout: float32 panels of a and b, a register-blocked FMA micro-kernel,
+ * float32 sums in a tile of worker scratch, one epilogue for each tile.
+ *
+ * Panels hold MR rows of a (NR columns of b) for consecutive k, zero-padded. A unit is a block of mb x nb outputs; k is cut
+ * into steps of kc so that one panel of b stays in the L1 cache and the block of a in L2. Either a is packed once for all
+ * units (phase 0, shared scratch), or, where each part of a is used by one unit or a packed copy would be too large, by the
+ * unit itself. The including file provides vec.h's settings, MM_SUFFIX and MR (NR is two vectors). */
+#ifndef TNXK_MATMUL_GEMM_BODY_H
+#define TNXK_MATMUL_GEMM_BODY_H
+#include "kernels/matmul/epilogue.h"
+#include "kernels/matmul/vec.h"
+
+enum {
+  MR = TNXK_MR,
+  NR = 2 * VL,
+  KC_MAX = 320,
+  MB_MAX = 192 / MR * MR,
+  NB_MAX = 256,
+  UNIT_MACS = 1 << 20 /* what a unit aims at */
+};
+#define SHARED_A_MAX ((int64_t)128 << 20)
+
+typedef struct gemm_plan {
+  int64_t batches, mblocks, nblocks, mb, nb, kc;
+  int64_t panels; /* of a, in one batch item */
+  bool a_local;
+  size_t panel_bytes, a_bytes, b_bytes, tile_bytes; /* one whole panel of a; worker scratch parts */
+} gemm_plan;
+
+static gemm_plan plan_gemm(const tnxk_matmul *q) {
+  gemm_plan g;
+  g.batches = mm_batches(q);
+  int64_t steps = mm_ceil(q->k, KC_MAX);
+  g.kc = steps == 1 ? q->k : mm_round_up(mm_ceil(q->k, steps), VL);
+  int64_t mblocks = mm_ceil(q->m, MB_MAX);
+  g.mb = mm_round_up(mm_ceil(q->m, mblocks), MR);
+  g.mblocks = mm_ceil(q->m, g.mb);
+  g.panels = mm_ceil(q->m, MR);
+  double packed = (double)g.batches * (double)(g.panels * MR) * (double)q->k * 4;
+  g.a_local = packed > (double)SHARED_A_MAX || (q->n <= NB_MAX && g.batches * g.mblocks >= 8);
+  int64_t nb = NB_MAX;
+  if (!g.a_local) nb = mm_min(NB_MAX, mm_max(UNIT_MACS / (g.mb * q->k), 32));
+  int64_t nblocks = mm_ceil(q->n, mm_round_up(nb, NR));
+  g.nb = mm_round_up(mm_ceil(q->n, nblocks), NR);
+  g.nblocks = mm_ceil(q->n, g.nb);
+  g.panel_bytes = mm_align64((size_t)(MR * q->k + VL) * 4);
+  g.a_bytes = g.a_local ? mm_align64((size_t)(g.mb * g.kc + VL) * 4) : 0;
+  g.b_bytes = mm_align64((size_t)(g.nb * g.kc) * 4);
+  g.tile_bytes = mm_align64((size_t)(g.mb * g.nb) * 4);
+  return g;
+}
+
+/* Packs `rows` rows whose k elements lie at unit distance: out[x * width + row]. A row is `rs` bytes from the next. */
+INL void pack_k_dt(const char *p, int64_t rs, int64_t rows, int64_t k, float *out, const int width, const int dt) {
+  const int es = dt == TNX_F32 ? 4 : 2;
+  for (int g = 0; g < width; g += VL) {
+    const int w = width - g < VL ? width - g : VL;
+    const char *pg = p + g * rs;
+    const int64_t live = rows - g;
+    for (int64_t x = 0; x < k; x += VL) {
+      const int64_t n = mm_min(VL, k - x);
+      V r[VL];
+      if (live >= w && n == VL) {
+#pragma GCC unroll 16
+        for (int i = 0; i < VL; i++) r[i] = i < w ? v_load_dt(pg + i * rs + x * es, dt) : v_zero();
+      } else {
+        for (int i = 0; i < VL; i++)
+          r[i] = i < w && i < live ? v_load_dt_part(pg + i * rs + x * es, n, dt) : v_zero();
+      }
+      v_transpose(r);
+      float *o = out + x * width + g;
+      if (n == VL) {
+        /* A panel narrower than a vector: each store's excess is overwritten by the next one; room follows the last. */
+#pragma GCC unroll 16
+        for (int i = 0; i < VL; i++) v_store(o + i * width, r[i]);
+      } else {
+        for (int i = 0; i < n; i++) v_store(o + i * width, r[i]);
+      }
+    }
+  }
+}
+
+/* Packs rows that lie at unit distance for each k; k steps by `cs` bytes. */
+INL void pack_r_dt(const char *p, int64_t cs, int64_t rows, int64_t k, float *out, const int width, const int dt) {
+  const int es = dt == TNX_F32 ? 4 : 2;
+  const bool wide_ok = rows >= width && (width % VL == 0 || cs >= VL * es);
+  for (int64_t x = 0; x < k; x++) {
+    const char *px = p + x * cs;
+    float *o = out + x * width;
+    for (int g = 0; g < width; g += VL) {
+      if (wide_ok && (width % VL == 0 || x + 1 < k)) v_store(o + g, v_load_dt(px + g * es, dt));
+      else v_store(o + g, v_load_dt_part(px + g * es, mm_max(0, mm_min(mm_min(VL, width - g), rows - g)), dt));
+    }
+  }
+}
+
+INL void pack_any_dt(const char *p, int64_t rs, int64_t cs, int64_t rows, int64_t k, float *out, const int width,
+                     const int dt) {
+  const int es = dt == TNX_F32 ? 4 : 2;
+  for (int64_t x = 0; x < k; x++)
+    for (int g = 0; g < width; g += VL) {
+      char buf[4 * VL] = {0};
+      for (int i = 0; i < VL && g + i < width && g + i < rows; i++)
+        memcpy(buf + i * es, p + (g + i) * rs + x * cs, (size_t)es);
+      v_store(out + x * width + g, v_load_dt(buf, dt));
+    }
+}
+
+INL void pack_panel_dt(const char *p, int64_t rs, int64_t cs, int64_t rows, int64_t k, float *out, const int width,
+                       const int dt) {
+  const int es = dt == TNX_F32 ? 4 : 2;
+  if (cs == 1) pack_k_dt(p, rs * es, rows, k, out, width, dt);
+  else if (rs == 1) pack_r_dt(p, cs * es, rows, k, out, width, dt);
+  else pack_any_dt(p, rs * es, cs * es, rows, k, out, width, dt);
+}
+
+/* One panel of `width` rows from p: rows at distance rs, k at distance cs (elements). `out` has room for VL floats more. */
+static void pack_a(const char *p, int64_t rs, int64_t cs, int64_t rows, int64_t k, float *out, int dt) {
+  if (dt == TNX_F32) pack_panel_dt(p, rs, cs, rows, k, out, MR, TNX_F32);
+  else if (dt == TNX_BF16) pack_panel_dt(p, rs, cs, rows, k, out, MR, TNX_BF16);
+  else pack_panel_dt(p, rs, cs, rows, k, out, MR, TNX_F16);
+}
+
+static void pack_b(const char *p, int64_t rs, int64_t cs, int64_t rows, int64_t k, float *out, int dt) {
+  if (dt == TNX_F32) pack_panel_dt(p, rs, cs, rows, k, out, NR, TNX_F32);
+  else if (dt == TNX_BF16) pack_panel_dt(p, rs, cs, rows, k, out, NR, TNX_BF16);
+  else pack_panel_dt(p, rs, cs, rows, k, out, NR, TNX_F16);
+}
+
+/* c[mr x NR] (+)= panel a times panel b. */
+INL void micro_rows(const float *a, const float *b, int64_t k, float *c, int64_t cs, bool accumulate, const int mr) {
+  V acc[MR][2];
+#pragma GCC unroll 16
+  for (int i = 0; i < mr; i++) acc[i][0] = acc[i][1] = v_zero();
+#pragma GCC unroll 4
+  for (int64_t x = 0; x < k; x++) {
+    V b0 = v_load(b + x * NR), b1 = v_load(b + x * NR + VL);
+#pragma GCC unroll 16
+    for (int i = 0; i < mr; i++) {
+      V ai = v_bcast(a + x * MR + i);
+      acc[i][0] = v_fma(ai, b0, acc[i][0]);
+      acc[i][1] = v_fma(ai, b1, acc[i][1]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < mr; i++) {
+    float *ci = c + i * cs;
+    if (accumulate) acc[i][0] += v_load(ci), acc[i][1] += v_load(ci + VL);
+    v_store(ci, acc[i][0]);
+    v_store(ci + VL, acc[i][1]);
+  }
+}
+
+static void micro(const float *a, const float *b, int64_t k, float *c, int64_t cs, bool accumulate, int64_t rows) {
+  if (rows >= MR) micro_rows(a, b, k, c, cs, accumulate, MR);
+  else if (rows > MR * 2 / 3) micro_rows(a, b, k, c, cs, accumulate, MR - 1);
+  else if (rows > MR / 3) micro_rows(a, b, k, c, cs, accumulate, MR * 2 / 3);
+  else micro_rows(a, b, k, c, cs, accumulate, MR / 3);
+}
+
+static void run_gemm(const void *params, uint32_t phase, int64_t begin, int64_t end, void *shared, void *worker) {
+  const tnxk_matmul q = mm_canonical(params);
+  const gemm_plan g = plan_gemm(&q);
+  const int dt = q.dtype, es = mm_dtype_bytes(dt);
+  if (!g.a_local && phase == 0) {
+    for (int64_t u = begin; u < end; u++) {
+      const mm_item it = mm_get_item(&q, u / g.panels);
+      const int64_t i = u % g.panels * MR;
+      pack_a(it.a + i * q.a_rs * es, q.a_rs, q.a_cs, q.m - i, q.k, (float *)((char *)shared + (size_t)u * g.panel_bytes), dt);
+    }
+    return;
+  }
+  float *bp = worker;
+  float *ap = (float *)((char *)worker + g.b_bytes);
+  float *const tiles = (float *)((char *)ap + g.a_bytes);
+  float *const tile2 = (float *)((char *)tiles + (q.gate ? g.tile_bytes : 0));
+  for (int64_t u = begin; u < end; u++) {
+    const int64_t i0 = u % g.mblocks * g.mb, j0 = u / g.mblocks % g.nblocks * g.nb, item = u / (g.mblocks * g.nblocks);
+    const mm_item it = mm_get_item(&q, item);
+    const int64_t rows = mm_min(g.mb, q.m - i0), cols = mm_min(g.nb, q.n - j0);
+    for (int second = 0; second <= (q.gate != NULL); second++) {
+      const char *b = (second ? it.gate : it.b) + j0 * q.b_cs * es;
+      float *tile = second ? tile2 : tiles;
+      for (int64_t x = 0; x < q.k; x += g.kc) {
+        const int64_t kc = mm_min(g.kc, q.k - x);
+        for (int64_t j = 0; j < cols; j += NR)
+          pack_b(b + (j * q.b_cs + x * q.b_rs) * es, q.b_cs, q.b_rs, cols - j, kc, bp + j * kc, dt);
+        if (g.a_local)
+          for (int64_t i = 0; i < rows; i += MR)
+            pack_a(it.a + ((i0 + i) * q.a_rs + x * q.a_cs) * es, q.a_rs, q.a_cs, rows - i, kc, ap + i * kc, dt);
+        for (int64_t j = 0; j < cols; j += NR)
+          for (int64_t i = 0; i < rows; i += MR) {
+            const float *a = g.a_local ? ap + i * kc
+                                       : (const float *)((const char *)shared +
+                                                         (size_t)(item * g.panels + (i0 + i) / MR) * g.panel_bytes) + x * MR;
+            micro(a, bp + j * kc, kc, tile + i * g.nb + j, g.nb, x > 0, rows - i);
+          }
+      }
+    }
+    for (int64_t i = 0; i < rows; i++) store_row(&q, &it, i0 + i, j0, cols, tiles + i * g.nb, tile2 + i * g.nb);
+  }
+}
+
+bool MM_PREPARE(gemm)(const tnxk_matmul *q, tnxk_kernel *out) {
+  if (q->m == 0 || q->n == 0 || q->k == 0) return false;
+  const gemm_plan g = plan_gemm(q);
+  const int last = g.a_local ? 0 : 1;
+  const double us = (double)g.mb * (double)g.nb * (double)q->k * (q->gate ? 2 : 1) / (2000.0 * VL);
+  out->name = MM_NAME(gemm);
+  out->run = run_gemm;
+  out->phases = (uint32_t)last + 1;
+  out->units[last] = g.batches * g.mblocks * g.nblocks;
+  out->grain[last] = us >= 30 ? 1 : (int64_t)(30 / us);
+  if (last) {
+    out->units[0] = g.batches * g.panels;
+    out->grain[0] = mm_max(1, 30000 / (MR * q->k));
+    out->shared_bytes = (size_t)out->units[0] * g.panel_bytes;
+  }
+  out->worker_bytes = g.a_bytes + g.b_bytes + (q->gate ? 2 : 1) * g.tile_bytes;
+  return true;
+}
+#endif
