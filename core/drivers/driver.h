@@ -1,0 +1,54 @@
+/* The seam between the runtime and a kind of device. A driver is one constant table of functions; the runtime calls it, and it
+ * never calls back into the runtime. It reports failures by tnx_status and tnx_fail.
+ *
+ * Threads: "open" slots run on the thread that opens the runtime, one at a time, with runtime.lock held. "segment" slots run on any
+ * thread with that device's allocator.lock held, so never twice at once for a device. "work" slots run on the thread that holds a
+ * stream's consumer role (or a compute thread it handed a part to), with no lock held, possibly at once for several streams. */
+#ifndef TNX_DRIVER_H
+#define TNX_DRIVER_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tnx/runtime.h"
+
+enum {
+  TNX_SEGMENT_ALIGN_SHIFT = 21,
+  TNX_SEGMENT_ALIGN = 1 << TNX_SEGMENT_ALIGN_SHIFT /* addresses and sizes of segments are multiples of this */
+};
+
+typedef struct tnx_driver {
+  const char *name; /* as in TORCH_NEURONX_DRIVER */
+
+  /* Opens the driver for `devices` devices. Called once before any other slot. (open) */
+  tnx_status (*open)(int devices);
+  /* Fills everything but `cores`, which the runtime decides. (open) */
+  tnx_status (*get_props)(int device, int devices, tnx_device_props *out);
+
+  /* A new segment: `bytes` is a multiple of TNX_SEGMENT_ALIGN, and so is the address returned. OUT_OF_MEMORY when the device has none; the
+   * allocator then empties its cache and asks again. `large`: hint that the segment is worth big pages. (segment) */
+  tnx_status (*segment_alloc)(int device, size_t bytes, bool large, void **out);
+  /* Takes back a segment; no queued work uses it any more. (segment) */
+  void (*segment_free)(int device, void *segment, size_t bytes);
+  /* Bytes the device could still give to anybody, as far as it knows; UINT64_MAX if it does not. Any thread, no lock held. */
+  uint64_t (*available)(int device);
+
+  /* Called around every task of a stream, copies included. NULL where a device needs neither. (work) */
+  void (*work_begin)(int device);
+  void (*work_end)(int device);
+  /* Synchronous copies and a byte fill. For copies within a device the ranges do not overlap. (work) */
+  tnx_status (*copy_to_device)(int device, void *dst, const void *src, size_t bytes);
+  tnx_status (*copy_to_host)(int device, void *dst, const void *src, size_t bytes);
+  tnx_status (*copy)(int device, void *dst, const void *src, size_t bytes);
+  tnx_status (*fill)(int device, void *dst, uint8_t value, size_t bytes);
+  /* Copies of at least twice this many bytes are cut into such pieces for the compute threads; 0: one call does it best. */
+  size_t copy_piece;
+} tnx_driver;
+
+/* The driver named by TORCH_NEURONX_DRIVER (unset: host). INVALID_ARGUMENT for an unknown name; DEVICE, with what is missing, where the
+ * driver cannot run on this machine. Borrowed, constant. Any thread. */
+tnx_status tnx_driver_select(const tnx_driver **out);
+/* The two drivers. */
+extern const tnx_driver tnx_driver_host;
+tnx_status tnx_driver_trn_probe(void); /* why the trn driver cannot be used here */
+#endif
