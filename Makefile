@@ -1,6 +1,6 @@
 # The commands of this project. `make help` lists them.
 #
-#   make generate PROMPT="..." MODEL=<Hub id, folder or .gguf> ARGS="--static"
+#   make generate PROMPT="..." MODEL=<Hub id, folder or .gguf file> ARGS="--static"
 #
 # Variables of the set-up: PYTHON, TORCH_INDEX_URL, VENV, JOBS (scripts/setup.sh explains them).
 SHELL := /bin/bash
@@ -9,7 +9,7 @@ export VENV
 PY := $(VENV)/bin/python
 BIN := $(abspath $(VENV)/bin)
 PROMPT ?=
-MODEL ?=
+MODEL ?= build/models/SmolLM2-135M-Instruct
 ARGS ?=
 export PROMPT MODEL
 
@@ -25,7 +25,7 @@ build: setup ## the native part, incremental (same as setup: what is done is ski
 
 # The words of PROMPT and MODEL travel through the environment: no quoting to break.
 generate: setup ## answers PROMPT on device neuron (ARGS="--static": compiled)
-	@$(PY) examples/generate.py $${MODEL:+--model "$$MODEL"} $(ARGS) $${PROMPT:+-- "$$PROMPT"}
+	@$(PY) examples/generate.py --model "$$MODEL" $(ARGS) $${PROMPT:+-- "$$PROMPT"}
 
 test: ## set-up, C tests, Python tests
 	@scripts/setup.sh run test

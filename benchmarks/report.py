@@ -1,0 +1,107 @@
+"""The tables and the plot of bench.py's results."""
+import statistics
+
+# Key, heading, format, True if more is better.
+COLUMNS = [
+    ("first_call_s", "first call s", "{:.1f}", False),
+    ("first_token_ms", "first token ms", "{:.0f}", False),
+    ("prefill_tps", "prefill 512 tok/s", "{:.0f}", True),
+    ("decode_tps", "decode tok/s", "{:.1f}", True),
+    ("compile_ms", "compile ms", "{:.0f}", False),
+    ("compile_own_ms", "of it ours ms", "{:.0f}", False),
+    ("peak_mib", "peak MiB", "{:.0f}", False),
+]
+RATIOS = [
+    ("neuron eager", "cpu eager"),
+    ("neuron compiled", "inductor"),
+    ("neuron compiled", "neuron eager"),
+    ("neuron compiled", "llama.cpp"),
+]
+
+
+def with_limit(results: dict) -> dict[str, dict]:
+    """The contestants and, last, what the memory's bandwidth allows: weights read once a token."""
+    rows = {name: dict(figures) for name, figures in results["contestants"].items()}
+    for figures in rows.values():
+        if "peak_rss_bytes" in figures:
+            figures["peak_mib"] = figures["peak_rss_bytes"] / 2**20
+    weights = [f["weight_bytes"] for name, f in rows.items() if name != "llama.cpp" and "weight_bytes" in f]
+    widest = results["bandwidth"].get(max(results["bandwidth"], default=0))
+    if weights and widest:
+        rows["memory limit"] = {"decode_tps": widest / min(weights)}
+    return rows
+
+
+def table(heads: list[str], rows: list[list[str]]) -> str:
+    widths = [max(len(line[i]) for line in [heads, *rows]) for i in range(len(heads))]
+    def line(cells):
+        return "  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True))).rstrip()
+    return "\n".join([line(heads), "  ".join("-" * w for w in widths), *map(line, rows)])
+
+
+def text(results: dict) -> str:
+    rows = with_limit(results)
+    machine = results["machine"]
+    parts = [
+        f"\nSmolLM2-135M-Instruct, {results['dtype']}, batch 1, {results['prompt_tokens']} prompt tokens, {results['new_tokens']} new tokens, "
+        f"{machine['cpus_used']} threads, medians of {results['rounds']}\n{machine['cpu']}; load before {machine['load_before'][0]:.1f}; memory read "
+        + ", ".join(f"{b / 1e9:.1f} GB/s with {n}" for n, b in results["bandwidth"].items() if b) + "\n"
+    ]
+    cells = [[name] + [fmt.format(f[key]) if f.get(key) is not None else "" for key, _, fmt, _ in COLUMNS] for name, f in rows.items()]
+    parts.append(table(["", *(head for _, head, _, _ in COLUMNS)], cells))
+    for name, figures in rows.items():
+        if "incomplete" in figures:
+            parts.append(f"{name}: {figures['incomplete']}")
+        if figures.get("fallbacks"):
+            parts.append(f"{name}: {figures['fallbacks']} CPU fallbacks")
+        if figures.get("recompilations"):
+            parts.append(f"{name}: {figures['recompilations']} recompilations after the first generate")
+        if "peak_device_bytes" in figures:
+            parts.append(f"{name}: peak device memory {figures['peak_device_bytes'] / 2**20:.0f} MiB")
+
+    ratios = []
+    for a, b in RATIOS:
+        line = [f"{a} / {b}"]
+        for key, _, _, more in COLUMNS:
+            x, y = rows.get(a, {}).get(key), rows.get(b, {}).get(key)
+            line.append(f"{x / y if more else y / x:.2f}x" if x and y and key != "compile_own_ms" else "")
+        if any(line[1:]):
+            ratios.append(line)
+    limit = rows.get("memory limit", {}).get("decode_tps")
+    for name, figures in rows.items():
+        if limit and name not in ("memory limit", "llama.cpp") and "decode_tps" in figures:
+            ratios.append([f"{name} / memory limit"] + [f"{figures['decode_tps'] / limit:.2f}x" if key == "decode_tps" else "" for key, *_ in COLUMNS])
+    if ratios:
+        parts += ["\nRatios (above 1: the first is better)", table(["", *(head for _, head, _, _ in COLUMNS)], ratios)]
+
+    if results["operators"]:
+        lines = [[o["operator"], f"{o['device_us']:.2f}", f"{o['cpu_us']:.2f}", f"{o['device_us'] / o['cpu_us']:.2f}"] for o in results["operators"]]
+        both = statistics.geometric_mean([o["device_us"] / o["cpu_us"] for o in results["operators"]])
+        parts += ["\nOne operator call on small tensors", table(["", "neuron us", "cpu us", "neuron/cpu"], lines), f"geometric mean {both:.2f}"]
+    return "\n".join(parts) + "\n"
+
+
+def draw(results: dict, path) -> str | None:
+    try:
+        import matplotlib
+        matplotlib.use("Agg")
+        import matplotlib.pyplot as plt
+    except ImportError:
+        return None
+    rows = with_limit(results)
+    panels = [(key, head, more) for key, head, _, more in COLUMNS if key in ("first_call_s", "first_token_ms", "prefill_tps", "decode_tps")]
+    figure, axes = plt.subplots(1, len(panels), figsize=(3.6 * len(panels), 3.4), constrained_layout=True)
+    for axis, (key, head, more) in zip(axes, panels, strict=True):
+        names = [n for n in rows if rows[n].get(key) is not None]
+        colours = ["#c4511b" if n.startswith("neuron") else "#999999" for n in names]
+        bars = axis.barh(names, [rows[n][key] for n in names], color=colours)
+        axis.bar_label(bars, fmt="%.4g", padding=3, fontsize=8)
+        axis.set_title(f"{head} ({'more' if more else 'less'} is better)", fontsize=9)
+        axis.invert_yaxis()
+        axis.margins(x=0.2)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(labelsize=8)
+    figure.suptitle(f"SmolLM2-135M-Instruct, {results['dtype']}, batch 1, {results['machine']['cpus_used']} threads, {results['machine']['cpu']}", fontsize=10)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+    return str(path)
