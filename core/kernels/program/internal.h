@@ -29,13 +29,15 @@ typedef struct prog_acc {
 } prog_acc;
 
 typedef struct prog_isa {
-  const char *name;
   prog_op_fn op[TNXK_OP_COUNT][TNXK_CTYPE_COUNT];
   prog_op_fn convert[TNXK_CTYPE_COUNT][TNX_DTYPE_COUNT];
+  void (*splat[TNXK_CTYPE_COUNT])(void *d, int64_t n); /* lane 0 to all lanes */
   prog_load_fn load[TNX_DTYPE_COUNT];
   prog_store_fn store[TNX_DTYPE_COUNT];
   /* Along a tile, into lanes (ARG*: into the total; pos is the index of x[0]). */
   void (*tile[PROG_ACC_OPS][TNXK_CTYPE_COUNT])(prog_acc *acc, const void *x, int64_t n, int64_t pos);
+  void (*reset[PROG_ACC_OPS][TNXK_CTYPE_COUNT])(prog_acc *acc); /* lanes to the neutral element; NULL for ARG* */
+  void (*fold[PROG_ACC_OPS][TNXK_CTYPE_COUNT])(prog_acc *acc);  /* lanes into the total, then reset */
   /* Across tiles, lane by lane: v[i] op= x[i] (ARG*: index[i] = pos where x[i] wins). */
   void (*lanes[PROG_ACC_OPS][TNXK_CTYPE_COUNT])(void *v, int64_t *index, const void *x, int64_t n, int64_t pos);
 } prog_isa;
@@ -50,6 +52,13 @@ void prog_run(const tnxk_program_args *p, uint32_t phase, int64_t begin, int64_t
 void tnxk_program__scalar(const void *params, uint32_t phase, int64_t begin, int64_t end, void *shared, void *worker);
 void tnxk_program__avx2(const void *params, uint32_t phase, int64_t begin, int64_t end, void *shared, void *worker);
 void tnxk_program__avx512(const void *params, uint32_t phase, int64_t begin, int64_t end, void *shared, void *worker);
+
+/* Adds to a compensated total (Neumaier: the part of x or of the total that rounding loses goes to e). */
+static inline void prog_acc_add(prog_acc *acc, int k, double x) {
+  double s = acc->s[k], t = s + x;
+  acc->e[k] += (s < 0 ? -s : s) >= (x < 0 ? -x : x) ? (s - t) + x : (x - t) + s;
+  acc->s[k] = t;
+}
 
 static inline int prog_width(int ct) { return ct == TNXK_F32 ? 4 : ct == TNXK_B8 ? 1 : ct == TNXK_C128 ? 16 : 8; }
 #endif

@@ -1,0 +1,478 @@
+/* The loops of every instruction, in plain C; each ISA file defines PROG_ISA, includes this once and exports the table.
+ * A loop handles one operation for one compute type over n lanes. Destination and operand may be the same address, hence
+ * IVDEP and no restrict. */
+#include "base/half.h"
+#include "kernels/program/internal.h"
+#include "kernels/program/special.h"
+#include "kernels/program/vmath.h"
+
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
+#define PROG_CAT_(a, b) a##b
+#define PROG_CAT(a, b) PROG_CAT_(a, b)
+#define IVDEP _Pragma("GCC ivdep")
+#define OP_ARGS void *dp, const void *ap, const void *bp, const void *cp, int64_t n, const tnxk_instr *in
+
+/* op_NAME_CT: d[i] = EXPR of x = a[i], y = b[i], z = c[i]. */
+#define OP1(NAME, CT, R, T, EXPR)                     \
+  static void op_##NAME##_##CT(OP_ARGS) {             \
+    R *d = dp;                                        \
+    const T *a = ap;                                  \
+    IVDEP for (int64_t i = 0; i < n; i++) {           \
+      T x = a[i];                                     \
+      d[i] = (R)(EXPR);                               \
+    }                                                 \
+  }
+#define OP2(NAME, CT, R, T, EXPR)                     \
+  static void op_##NAME##_##CT(OP_ARGS) {             \
+    R *d = dp;                                        \
+    const T *a = ap, *b = bp;                         \
+    IVDEP for (int64_t i = 0; i < n; i++) {           \
+      T x = a[i], y = b[i];                           \
+      d[i] = (R)(EXPR);                               \
+    }                                                 \
+  }
+#define OP1_FD(NAME, F, D) OP1(NAME, F32, float, float, F) OP1(NAME, F64, double, double, D)
+#define OP2_FD(NAME, F, D) OP2(NAME, F32, float, float, F) OP2(NAME, F64, double, double, D)
+#define OP2_FDI(NAME, F, D, I) OP2_FD(NAME, F, D) OP2(NAME, I64, int64_t, int64_t, I)
+
+/* Integers wrap: arithmetic through uint64. */
+#define WRAP2(x, op, y) (int64_t)((uint64_t)(x) op (uint64_t)(y))
+
+OP1_FD(NEG, -x, -x)
+OP1(NEG, I64, int64_t, int64_t, WRAP2(0, -, x))
+OP1_FD(ABS, __builtin_fabsf(x), __builtin_fabs(x))
+OP1(ABS, I64, int64_t, int64_t, x < 0 ? WRAP2(0, -, x) : x)
+OP1_FD(SIGN, (x > 0 ? 1.0f : 0.0f) - (x < 0 ? 1.0f : 0.0f), (x > 0 ? 1.0 : 0.0) - (x < 0 ? 1.0 : 0.0))
+OP1(SIGN, I64, int64_t, int64_t, (x > 0) - (x < 0))
+OP1_FD(CEIL, __builtin_ceilf(x), __builtin_ceil(x))
+OP1_FD(FLOOR, __builtin_floorf(x), __builtin_floor(x))
+OP1_FD(TRUNC, __builtin_truncf(x), __builtin_trunc(x))
+OP1_FD(ROUND, __builtin_rintf(x), __builtin_rint(x))
+OP1_FD(SQRT, __builtin_sqrtf(x), __builtin_sqrt(x))
+OP1_FD(RSQRT, 1.0f / __builtin_sqrtf(x), 1.0 / __builtin_sqrt(x))
+OP1_FD(EXP, vm_exp(x), exp(x))
+OP1_FD(EXP2, exp2f(x), exp2(x))
+OP1_FD(EXPM1, vm_expm1(x), expm1(x))
+OP1_FD(LOG, vm_log(x), log(x))
+OP1_FD(LOG2, log2f(x), log2(x))
+OP1_FD(LOG10, log10f(x), log10(x))
+OP1_FD(LOG1P, log1pf(x), log1p(x))
+OP1_FD(SIN, sinf(x), sin(x))
+OP1_FD(COS, cosf(x), cos(x))
+OP1_FD(TAN, tanf(x), tan(x))
+OP1_FD(ASIN, asinf(x), asin(x))
+OP1_FD(ACOS, acosf(x), acos(x))
+OP1_FD(ATAN, atanf(x), atan(x))
+OP1_FD(SINH, sinhf(x), sinh(x))
+OP1_FD(COSH, coshf(x), cosh(x))
+OP1_FD(TANH, vm_tanh(x), tanh(x))
+OP1_FD(ASINH, asinhf(x), asinh(x))
+OP1_FD(ACOSH, acoshf(x), acosh(x))
+OP1_FD(ATANH, atanhf(x), atanh(x))
+OP1_FD(ERF, erff(x), erf(x))
+OP1_FD(ERFC, erfcf(x), erfc(x))
+OP1_FD(ERFINV, prog_erfinv(x), prog_erfinv(x))
+OP1_FD(LGAMMA, prog_lgamma(x), prog_lgamma(x))
+OP1_FD(DIGAMMA, prog_digamma(x), prog_digamma(x))
+OP1_FD(SIGMOID, vm_sigmoid(x), 1.0 / (1.0 + exp(-x)))
+OP1(NOT, I64, int64_t, int64_t, ~x)
+OP1(NOT, B8, uint8_t, uint8_t, x ^ 1)
+OP1(ISNAN, F32, uint8_t, float, x != x)
+OP1(ISNAN, F64, uint8_t, double, x != x)
+OP1(ISFINITE, F32, uint8_t, float, __builtin_fabsf(x) < INFINITY)
+OP1(ISFINITE, F64, uint8_t, double, __builtin_fabs(x) < INFINITY)
+
+OP2_FDI(ADD, x + y, x + y, WRAP2(x, +, y))
+OP2_FDI(SUB, x - y, x - y, WRAP2(x, -, y))
+OP2_FDI(MUL, x * y, x * y, WRAP2(x, *, y))
+OP2_FDI(DIV, x / y, x / y, prog_idiv(x, y))
+OP2_FDI(FMOD, fmodf(x, y), fmod(x, y), prog_ifmod(x, y))
+OP2_FDI(REMAINDER, prog_remainderf(x, y), prog_remainder(x, y), prog_iremainder(x, y))
+OP2_FDI(FLOORDIV, prog_floordivf(x, y), prog_floordiv(x, y), prog_ifloordiv(x, y))
+OP2_FDI(POW, powf(x, y), pow(x, y), prog_ipow(x, y))
+OP2_FD(ATAN2, atan2f(x, y), atan2(x, y))
+OP2_FD(HYPOT, hypotf(x, y), hypot(x, y))
+OP2_FD(NEXTAFTER, nextafterf(x, y), nextafter(x, y))
+OP2_FD(COPYSIGN, __builtin_copysignf(x, y), __builtin_copysign(x, y))
+/* A NaN in x stays because neither comparison replaces it; one in y is not equal to itself. */
+#define MAXN(x, y) ((y) > (x) || (y) != (y) ? (y) : (x))
+#define MINN(x, y) ((y) < (x) || (y) != (y) ? (y) : (x))
+OP2_FDI(MAX, MAXN(x, y), MAXN(x, y), x > y ? x : y)
+OP2_FDI(MIN, MINN(x, y), MINN(x, y), x < y ? x : y)
+OP2(MAX, B8, uint8_t, uint8_t, x | y)
+OP2(MIN, B8, uint8_t, uint8_t, x & y)
+OP2_FD(FMAX, y > x || x != x ? y : x, y > x || x != x ? y : x)
+OP2_FD(FMIN, y < x || x != x ? y : x, y < x || x != x ? y : x)
+OP2(AND, I64, int64_t, int64_t, x & y)
+OP2(OR, I64, int64_t, int64_t, x | y)
+OP2(XOR, I64, int64_t, int64_t, x ^ y)
+OP2(AND, B8, uint8_t, uint8_t, x & y)
+OP2(OR, B8, uint8_t, uint8_t, x | y)
+OP2(XOR, B8, uint8_t, uint8_t, x ^ y)
+OP2(SHL, I64, int64_t, int64_t, (uint64_t)y < 64 ? WRAP2(x, <<, y & 63) : 0)
+OP2(SHR, I64, int64_t, int64_t, x >> ((uint64_t)y < 64 ? y : 63))
+#define OP_CMP(NAME, OP)                               \
+  OP2(NAME, F32, uint8_t, float, x OP y)               \
+  OP2(NAME, F64, uint8_t, double, x OP y)              \
+  OP2(NAME, I64, uint8_t, int64_t, x OP y)             \
+  OP2(NAME, B8, uint8_t, uint8_t, x OP y)
+OP_CMP(EQ, ==)
+OP_CMP(NE, !=)
+OP_CMP(LT, <)
+OP_CMP(LE, <=)
+OP_CMP(GT, >)
+OP_CMP(GE, >=)
+
+#define OP_SELECT(CT, T)                                                    \
+  static void op_SELECT_##CT(OP_ARGS) {                                     \
+    T *d = dp;                                                              \
+    const uint8_t *a = ap;                                                  \
+    const T *b = bp, *c = cp;                                               \
+    IVDEP for (int64_t i = 0; i < n; i++) {                                 \
+      T y = b[i], z = c[i];                                                 \
+      d[i] = a[i] ? y : z;                                                  \
+    }                                                                       \
+  }                                                                         \
+  static void op_CONST_##CT##_fill(T *d, T v, int64_t n) {                  \
+    for (int64_t i = 0; i < n; i++) d[i] = v;                               \
+  }                                                                         \
+  static void splat_##CT(void *dp, int64_t n) {                             \
+    T *d = dp;                                                              \
+    op_CONST_##CT##_fill(d, d[0], n);                                       \
+  }
+OP_SELECT(F32, float)
+OP_SELECT(F64, double)
+OP_SELECT(I64, int64_t)
+OP_SELECT(B8, uint8_t)
+static void op_CONST_F32(OP_ARGS) { op_CONST_F32_fill(dp, (float)in->imm.f[0], n); }
+static void op_CONST_F64(OP_ARGS) { op_CONST_F64_fill(dp, in->imm.f[0], n); }
+static void op_CONST_I64(OP_ARGS) { op_CONST_I64_fill(dp, in->imm.i, n); }
+static void op_CONST_B8(OP_ARGS) { op_CONST_B8_fill(dp, in->imm.i != 0, n); }
+
+static void op_PHILOX_I64(OP_ARGS) {
+  int64_t *d = dp;
+  const int64_t *a = ap, *b = bp, *c = cp;
+  IVDEP for (int64_t i = 0; i < n; i++) {
+    uint64_t key = (uint64_t)a[i], ctr = (uint64_t)b[i] + ((uint64_t)c[i] >> 2);
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    uint32_t c0 = (uint32_t)ctr, c1 = (uint32_t)(ctr >> 32), c2 = 0, c3 = 0;
+    for (int r = 0; r < 10; r++) {
+      uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+      uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+      c1 = (uint32_t)p1;
+      c3 = (uint32_t)p0;
+      c0 = n0;
+      c2 = n2;
+      k0 += 0x9E3779B9u;
+      k1 += 0xBB67AE85u;
+    }
+    uint32_t w = (uint32_t)c[i] & 3;
+    d[i] = w == 0 ? c0 : w == 1 ? c1 : w == 2 ? c2 : c3;
+  }
+}
+
+/* CONVERT from a real compute type: FX converts x to the register of `dtype`, with its rounding. Integers narrower than
+ * 64 bits come from float through int32, as PyTorch's CPU kernels do; out of range gives INT_MIN, then wraps. */
+#define CVT(CT, T, DT, R, EXPR)                                                     \
+  static void cvt_##CT##_##DT(OP_ARGS) {                                            \
+    R *d = dp;                                                                      \
+    const T *a = ap;                                                                \
+    IVDEP for (int64_t i = 0; i < n; i++) {                                         \
+      T x = a[i];                                                                   \
+      d[i] = (EXPR);                                                                \
+    }                                                                               \
+  }
+#define CVT_FLOATS(CT, T)                                                           \
+  CVT(CT, T, F8E4M3, float, tnx_f8e4m3_to_f32(tnx_f32_to_f8e4m3((float)x)))         \
+  CVT(CT, T, F8E5M2, float, tnx_f8e5m2_to_f32(tnx_f32_to_f8e5m2((float)x)))         \
+  CVT(CT, T, F16, float, tnx_f16_to_f32(tnx_f32_to_f16((float)x)))                  \
+  CVT(CT, T, BF16, float, tnx_bf16_to_f32(tnx_f32_to_bf16((float)x)))               \
+  CVT(CT, T, F32, float, (float)x)                                                  \
+  CVT(CT, T, F64, double, (double)x)                                                \
+  CVT(CT, T, BOOL, uint8_t, x != 0)
+#define CVT_INTS(CT, T, NARROW)                                                     \
+  CVT(CT, T, U8, int64_t, (uint8_t)(NARROW)x)                                       \
+  CVT(CT, T, I8, int64_t, (int8_t)(NARROW)x)                                        \
+  CVT(CT, T, I16, int64_t, (int16_t)(NARROW)x)                                      \
+  CVT(CT, T, I32, int64_t, (int32_t)x)                                              \
+  CVT(CT, T, U16, int64_t, (uint16_t)(NARROW)x)                                     \
+  CVT(CT, T, U32, int64_t, (uint32_t)(int64_t)x)                                    \
+  CVT(CT, T, I64, int64_t, (int64_t)x)                                              \
+  CVT(CT, T, U64, int64_t, (int64_t)x)
+CVT_FLOATS(F32, float)
+CVT_FLOATS(F64, double)
+CVT_FLOATS(I64, int64_t)
+CVT_FLOATS(B8, uint8_t)
+CVT_INTS(F32, float, int32_t)
+CVT_INTS(F64, double, int32_t)
+CVT_INTS(I64, int64_t, int64_t)
+CVT_INTS(B8, uint8_t, int64_t)
+
+/* Memory: unaligned and possibly aliased, so through may_alias types. */
+typedef float mem_f32 __attribute__((may_alias, aligned(1)));
+typedef double mem_f64 __attribute__((may_alias, aligned(1)));
+typedef uint16_t mem_u16 __attribute__((may_alias, aligned(1)));
+typedef uint32_t mem_u32 __attribute__((may_alias, aligned(1)));
+typedef int16_t mem_i16 __attribute__((may_alias, aligned(1)));
+typedef int32_t mem_i32 __attribute__((may_alias, aligned(1)));
+typedef int64_t mem_i64 __attribute__((may_alias, aligned(1)));
+
+#define LOADER(DT, M, R, EXPR)                                                       \
+  static void load_##DT(void *dp, const char *src, int64_t stride, int64_t n) {      \
+    R *d = dp;                                                                       \
+    if (stride == (int64_t)sizeof(M)) {                                              \
+      const M *s = (const M *)src;                                                   \
+      IVDEP for (int64_t i = 0; i < n; i++) {                                        \
+        M x = s[i];                                                                  \
+        d[i] = (EXPR);                                                               \
+      }                                                                              \
+    } else if (stride == 0) {                                                        \
+      M x = *(const M *)src;                                                         \
+      R v = (EXPR);                                                                  \
+      for (int64_t i = 0; i < n; i++) d[i] = v;                                      \
+    } else {                                                                         \
+      IVDEP for (int64_t i = 0; i < n; i++) {                                        \
+        M x = *(const M *)(src + i * stride);                                        \
+        d[i] = (EXPR);                                                               \
+      }                                                                              \
+    }                                                                                \
+  }
+#define STORER(DT, M, R, EXPR)                                                       \
+  static void store_##DT(char *dst, int64_t stride, const void *sp, int64_t n) {     \
+    const R *s = sp;                                                                 \
+    if (stride == (int64_t)sizeof(M)) {                                              \
+      M *d = (M *)dst;                                                               \
+      IVDEP for (int64_t i = 0; i < n; i++) {                                        \
+        R x = s[i];                                                                  \
+        d[i] = (M)(EXPR);                                                            \
+      }                                                                              \
+    } else {                                                                         \
+      for (int64_t i = 0; i < n; i++) {                                              \
+        R x = s[i];                                                                  \
+        *(M *)(dst + i * stride) = (M)(EXPR);                                        \
+      }                                                                              \
+    }                                                                                \
+  }
+#define MEMORY(DT, M, R, IN, OUT) LOADER(DT, M, R, IN) STORER(DT, M, R, OUT)
+MEMORY(BOOL, uint8_t, uint8_t, x != 0, x)
+MEMORY(U8, uint8_t, int64_t, x, x)
+MEMORY(I8, int8_t, int64_t, x, x)
+MEMORY(I16, mem_i16, int64_t, x, x)
+MEMORY(I32, mem_i32, int64_t, x, x)
+MEMORY(I64, mem_i64, int64_t, x, x)
+MEMORY(U16, mem_u16, int64_t, x, x)
+MEMORY(U32, mem_u32, int64_t, x, x)
+MEMORY(U64, mem_i64, int64_t, x, x)
+MEMORY(F8E4M3, uint8_t, float, tnx_f8e4m3_to_f32(x), tnx_f32_to_f8e4m3(x))
+MEMORY(F8E5M2, uint8_t, float, tnx_f8e5m2_to_f32(x), tnx_f32_to_f8e5m2(x))
+MEMORY(BF16, mem_u16, float, tnx_bf16_to_f32(x), tnx_f32_to_bf16(x))
+MEMORY(F32, mem_f32, float, x, x)
+MEMORY(F64, mem_f64, double, x, x)
+MEMORY(F16, mem_u16, float, tnx_f16_to_f32(x), tnx_f32_to_f16(x))
+
+#ifdef __F16C__
+static void load_F16_simd(void *dp, const char *src, int64_t stride, int64_t n) {
+  float *d = dp;
+  int64_t i = 0;
+  if (stride == 2)
+    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(d + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(src + 2 * i))));
+  load_F16(d + i, src + i * stride, stride, n - i);
+}
+static void store_F16_simd(char *dst, int64_t stride, const void *sp, int64_t n) {
+  const float *s = sp;
+  int64_t i = 0;
+  if (stride == 2)
+    for (; i + 8 <= n; i += 8)
+      _mm_storeu_si128((__m128i *)(dst + 2 * i), _mm256_cvtps_ph(_mm256_loadu_ps(s + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  store_F16(dst + i * stride, stride, s + i, n - i);
+}
+static void cvt_F32_F16_simd(OP_ARGS) {
+  float *d = dp;
+  const float *a = ap;
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    _mm256_storeu_ps(d + i, _mm256_cvtph_ps(_mm256_cvtps_ph(_mm256_loadu_ps(a + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)));
+  cvt_F32_F16(d + i, a + i, NULL, NULL, n - i, in);
+}
+#else
+#define load_F16_simd load_F16
+#define store_F16_simd store_F16
+#define cvt_F32_F16_simd cvt_F32_F16
+#endif
+
+/* Reductions. v, x: the running value and the new one. */
+#define ACC_LOOPS(OP, CT, T, INIT, EXPR)                                                         \
+  static void tile_##OP##_##CT(prog_acc *acc, const void *xp, int64_t n, int64_t pos) {          \
+    const T *p = xp;                                                                             \
+    T s[PROG_LANES], *lane = (T *)acc->lane;                                                     \
+    for (int j = 0; j < PROG_LANES; j++) s[j] = INIT;                                            \
+    int64_t i = 0;                                                                               \
+    for (; i + PROG_LANES <= n; i += PROG_LANES)                                                 \
+      for (int j = 0; j < PROG_LANES; j++) {                                                     \
+        T v = s[j], x = p[i + j];                                                                \
+        s[j] = EXPR;                                                                             \
+      }                                                                                          \
+    for (int j = 0; j < n - i; j++) {                                                            \
+      T v = s[j], x = p[i + j];                                                                  \
+      s[j] = EXPR;                                                                               \
+    }                                                                                            \
+    for (int j = 0; j < PROG_LANES; j++) {                                                       \
+      T v = lane[j], x = s[j];                                                                   \
+      lane[j] = EXPR;                                                                            \
+    }                                                                                            \
+  }                                                                                              \
+  static void lanes_##OP##_##CT(void *vp, int64_t *index, const void *xp, int64_t n, int64_t pos) { \
+    T *a = vp;                                                                                   \
+    const T *p = xp;                                                                             \
+    IVDEP for (int64_t i = 0; i < n; i++) {                                                      \
+      T v = a[i], x = p[i];                                                                      \
+      a[i] = EXPR;                                                                               \
+    }                                                                                            \
+  }                                                                                              \
+  static void reset_##OP##_##CT(prog_acc *acc) {                                                 \
+    T *lane = (T *)acc->lane;                                                                    \
+    for (int j = 0; j < PROG_LANES; j++) lane[j] = INIT;                                         \
+  }                                                                                              \
+  static T fold_lanes_##OP##_##CT(const prog_acc *acc) {                                         \
+    T s[PROG_LANES];                                                                             \
+    memcpy(s, acc->lane, sizeof s);                                                              \
+    for (int w = PROG_LANES / 2; w; w /= 2)                                                      \
+      for (int j = 0; j < w; j++) {                                                              \
+        T v = s[j], x = s[j + w];                                                                \
+        s[j] = EXPR;                                                                             \
+      }                                                                                          \
+    return s[0];                                                                                 \
+  }
+#define ACC_FLOAT(OP, CT, T, INIT, EXPR)                                                         \
+  ACC_LOOPS(OP, CT, T, INIT, EXPR)                                                               \
+  static void fold_##OP##_##CT(prog_acc *acc) {                                                  \
+    double v = acc->s[0], x = fold_lanes_##OP##_##CT(acc);                                       \
+    acc->s[0] = EXPR;                                                                            \
+    reset_##OP##_##CT(acc);                                                                      \
+  }
+#define ACC_INT(OP, CT, T, INIT, EXPR)                                                           \
+  ACC_LOOPS(OP, CT, T, INIT, EXPR)                                                               \
+  static void fold_##OP##_##CT(prog_acc *acc) {                                                  \
+    int64_t v = acc->i, x = fold_lanes_##OP##_##CT(acc);                                         \
+    acc->i = EXPR;                                                                               \
+    reset_##OP##_##CT(acc);                                                                      \
+  }
+ACC_LOOPS(SUM, F32, float, 0, v + x)
+ACC_LOOPS(SUM, F64, double, 0, v + x)
+static void fold_SUM_F32(prog_acc *acc) {
+  acc->s[0] += fold_lanes_SUM_F32(acc);
+  reset_SUM_F32(acc);
+}
+static void fold_SUM_F64(prog_acc *acc) {
+  prog_acc_add(acc, 0, fold_lanes_SUM_F64(acc));
+  reset_SUM_F64(acc);
+}
+ACC_FLOAT(PROD, F32, float, 1, v * x)
+ACC_FLOAT(PROD, F64, double, 1, v * x)
+ACC_FLOAT(MAX, F32, float, -INFINITY, MAXN(v, x))
+ACC_FLOAT(MAX, F64, double, -INFINITY, MAXN(v, x))
+ACC_FLOAT(MIN, F32, float, INFINITY, MINN(v, x))
+ACC_FLOAT(MIN, F64, double, INFINITY, MINN(v, x))
+ACC_INT(SUM, I64, int64_t, 0, WRAP2(v, +, x))
+ACC_INT(PROD, I64, int64_t, 1, WRAP2(v, *, x))
+ACC_INT(MAX, I64, int64_t, INT64_MIN, v > x ? v : x)
+ACC_INT(MIN, I64, int64_t, INT64_MAX, v < x ? v : x)
+ACC_INT(MAX, B8, uint8_t, 0, v | x)
+ACC_INT(MIN, B8, uint8_t, 1, v & x)
+
+/* The position of the first extreme: most tiles do not beat the value so far, which the vector pass tells quickly. */
+#define ACC_ARG(OP, BASE, CT, T, TOTAL, WINS)                                                    \
+  static void tile_##OP##_##CT(prog_acc *acc, const void *xp, int64_t n, int64_t pos) {          \
+    const T *p = xp;                                                                             \
+    reset_##BASE##_##CT(acc);                                                                    \
+    tile_##BASE##_##CT(acc, xp, n, pos);                                                         \
+    T x = fold_lanes_##BASE##_##CT(acc), v = (T)TOTAL;                                           \
+    if (!(WINS)) return;                                                                         \
+    TOTAL = x;                                                                                   \
+    for (int64_t i = 0; i < n; i++)                                                              \
+      if (p[i] == x || (x != x && p[i] != p[i])) {                                               \
+        acc->index = pos + i;                                                                    \
+        return;                                                                                  \
+      }                                                                                          \
+  }                                                                                              \
+  static void lanes_##OP##_##CT(void *vp, int64_t *index, const void *xp, int64_t n, int64_t pos) { \
+    T *a = vp;                                                                                   \
+    const T *p = xp;                                                                             \
+    IVDEP for (int64_t i = 0; i < n; i++) {                                                      \
+      T v = a[i], x = p[i];                                                                      \
+      int64_t old = index[i];                                                                    \
+      int win = WINS;                                                                            \
+      a[i] = win ? x : v;                                                                        \
+      index[i] = win ? pos : old;                                                                \
+    }                                                                                            \
+  }
+#define WIN_MAXN (x > v || (x != x && v == v))
+#define WIN_MINN (x < v || (x != x && v == v))
+ACC_ARG(ARGMAX, MAX, F32, float, acc->s[0], WIN_MAXN)
+ACC_ARG(ARGMAX, MAX, F64, double, acc->s[0], WIN_MAXN)
+ACC_ARG(ARGMIN, MIN, F32, float, acc->s[0], WIN_MINN)
+ACC_ARG(ARGMIN, MIN, F64, double, acc->s[0], WIN_MINN)
+ACC_ARG(ARGMAX, MAX, I64, int64_t, acc->i, x > v)
+ACC_ARG(ARGMIN, MIN, I64, int64_t, acc->i, x < v)
+ACC_ARG(ARGMAX, MAX, B8, uint8_t, acc->i, x > v)
+ACC_ARG(ARGMIN, MIN, B8, uint8_t, acc->i, x < v)
+
+#define ROW(NAME, CT) [TNXK_##NAME][TNXK_##CT] = op_##NAME##_##CT
+#define ROW_FD(NAME) ROW(NAME, F32), ROW(NAME, F64)
+#define ROW_FDI(NAME) ROW_FD(NAME), ROW(NAME, I64)
+#define ROW_FDIB(NAME) ROW_FDI(NAME), ROW(NAME, B8)
+#define ROW_IB(NAME) ROW(NAME, I64), ROW(NAME, B8)
+#define CVT_ROW(CT, DT) [TNXK_##CT][TNX_##DT] = cvt_##CT##_##DT
+#define CVT_ROWS(CT)                                                                                                  \
+  CVT_ROW(CT, BOOL), CVT_ROW(CT, U8), CVT_ROW(CT, I8), CVT_ROW(CT, I16), CVT_ROW(CT, I32), CVT_ROW(CT, I64),          \
+      CVT_ROW(CT, U16), CVT_ROW(CT, U32), CVT_ROW(CT, U64), CVT_ROW(CT, F8E4M3), CVT_ROW(CT, F8E5M2),                 \
+      CVT_ROW(CT, BF16), CVT_ROW(CT, F32), CVT_ROW(CT, F64)
+#define MEM_ROWS(KIND)                                                                                                \
+  [TNX_BOOL] = KIND##_BOOL, [TNX_U8] = KIND##_U8, [TNX_I8] = KIND##_I8, [TNX_I16] = KIND##_I16, [TNX_I32] = KIND##_I32, \
+  [TNX_I64] = KIND##_I64, [TNX_U16] = KIND##_U16, [TNX_U32] = KIND##_U32, [TNX_U64] = KIND##_U64,                      \
+  [TNX_F8E4M3] = KIND##_F8E4M3, [TNX_F8E5M2] = KIND##_F8E5M2, [TNX_F16] = KIND##_F16_simd, [TNX_BF16] = KIND##_BF16,   \
+  [TNX_F32] = KIND##_F32, [TNX_F64] = KIND##_F64
+#define ACC_ROWS(KIND)                                                                                                 \
+  [PROG_SUM] = {[TNXK_F32] = KIND##_SUM_F32, [TNXK_F64] = KIND##_SUM_F64, [TNXK_I64] = KIND##_SUM_I64},                \
+  [PROG_PROD] = {[TNXK_F32] = KIND##_PROD_F32, [TNXK_F64] = KIND##_PROD_F64, [TNXK_I64] = KIND##_PROD_I64},            \
+  [PROG_MAX] = {[TNXK_F32] = KIND##_MAX_F32, [TNXK_F64] = KIND##_MAX_F64, [TNXK_I64] = KIND##_MAX_I64,                 \
+                [TNXK_B8] = KIND##_MAX_B8},                                                                            \
+  [PROG_MIN] = {[TNXK_F32] = KIND##_MIN_F32, [TNXK_F64] = KIND##_MIN_F64, [TNXK_I64] = KIND##_MIN_I64,                 \
+                [TNXK_B8] = KIND##_MIN_B8}
+#define ARG_ROWS(KIND)                                                                                                 \
+  [PROG_ARGMAX] = {[TNXK_F32] = KIND##_ARGMAX_F32, [TNXK_F64] = KIND##_ARGMAX_F64, [TNXK_I64] = KIND##_ARGMAX_I64,     \
+                   [TNXK_B8] = KIND##_ARGMAX_B8},                                                                      \
+  [PROG_ARGMIN] = {[TNXK_F32] = KIND##_ARGMIN_F32, [TNXK_F64] = KIND##_ARGMIN_F64, [TNXK_I64] = KIND##_ARGMIN_I64,     \
+                   [TNXK_B8] = KIND##_ARGMIN_B8}
+
+const prog_isa PROG_CAT(prog_isa__, PROG_ISA) = {
+    .op = {
+        ROW_FDI(NEG), ROW_FDI(ABS), ROW_FDI(SIGN), ROW_FD(CEIL), ROW_FD(FLOOR), ROW_FD(TRUNC), ROW_FD(ROUND), ROW_FD(SQRT),
+        ROW_FD(RSQRT), ROW_FD(EXP), ROW_FD(EXP2), ROW_FD(EXPM1), ROW_FD(LOG), ROW_FD(LOG2), ROW_FD(LOG10), ROW_FD(LOG1P),
+        ROW_FD(SIN), ROW_FD(COS), ROW_FD(TAN), ROW_FD(ASIN), ROW_FD(ACOS), ROW_FD(ATAN), ROW_FD(SINH), ROW_FD(COSH),
+        ROW_FD(TANH), ROW_FD(ASINH), ROW_FD(ACOSH), ROW_FD(ATANH), ROW_FD(ERF), ROW_FD(ERFC), ROW_FD(ERFINV),
+        ROW_FD(LGAMMA), ROW_FD(DIGAMMA), ROW_FD(SIGMOID), ROW_IB(NOT), ROW_FD(ISNAN), ROW_FD(ISFINITE),
+        ROW_FDI(ADD), ROW_FDI(SUB), ROW_FDI(MUL), ROW_FDI(DIV), ROW_FDI(FMOD), ROW_FDI(REMAINDER), ROW_FDI(FLOORDIV),
+        ROW_FDI(POW), ROW_FD(ATAN2), ROW_FD(HYPOT), ROW_FD(NEXTAFTER), ROW_FD(COPYSIGN), ROW_FDIB(MAX), ROW_FDIB(MIN),
+        ROW_FD(FMAX), ROW_FD(FMIN), ROW_IB(AND), ROW_IB(OR), ROW_IB(XOR), ROW(SHL, I64), ROW(SHR, I64), ROW_FDIB(EQ),
+        ROW_FDIB(NE), ROW_FDIB(LT), ROW_FDIB(LE), ROW_FDIB(GT), ROW_FDIB(GE), ROW(PHILOX, I64), ROW_FDIB(SELECT),
+        ROW_FDIB(CONST),
+    },
+    .convert = {CVT_ROWS(F32), CVT_ROWS(F64), CVT_ROWS(I64), CVT_ROWS(B8), [TNXK_F32][TNX_F16] = cvt_F32_F16_simd,
+                CVT_ROW(F64, F16), CVT_ROW(I64, F16), CVT_ROW(B8, F16)},
+    .splat = {splat_F32, splat_F64, splat_I64, splat_B8},
+    .load = {MEM_ROWS(load)},
+    .store = {MEM_ROWS(store)},
+    .tile = {ACC_ROWS(tile), ARG_ROWS(tile)},
+    .lanes = {ACC_ROWS(lanes), ARG_ROWS(lanes)},
+    .reset = {ACC_ROWS(reset)},
+    .fold = {ACC_ROWS(fold)},
+};
+
+void PROG_CAT(tnxk_program__, PROG_ISA)(const void *params, uint32_t phase, int64_t begin, int64_t end, void *shared,
+                                        void *worker) {
+  prog_run(params, phase, begin, end, shared, worker, &PROG_CAT(prog_isa__, PROG_ISA));
+}

@@ -1,0 +1,575 @@
+/* The executor: walks the iteration space tile by tile and calls the ISA's loops.
+ *
+ * Values are named by the instruction that makes them; cur[i] is where lane 0 of value i is for the current tile: in its
+ * register, in a uniform's own tile, or in an operand's memory where a contiguous operand of a compute type needs no copy. */
+#include <string.h>
+
+#include "kernels/program/plan.h"
+
+typedef struct machine {
+  const tnxk_program_args *p;
+  const prog_isa *t;
+  prog_plan plan;
+  char *worker;
+  prog_node *x;
+  char **cur;
+  uint16_t *order; /* node indices: run level; for each phase its row level, then its lane level; the epilogue */
+  int run_end, row_end[PROG_MAX_PHASES], lane_end[PROG_MAX_PHASES], epi_end;
+  prog_moving *mov;
+  int n_mov, n_mov_body; /* those of the body come first */
+  uint16_t acc_node[PROG_MAX_ACCS];
+  const prog_space *space;
+  int64_t coord[TNXK_MAX_RANK]; /* of the current outer position and of the tile's first element */
+  int64_t start;                /* that element's index in the space */
+  char *base[TNXK_PROGRAM_MAX_OPERANDS]; /* operand addresses at the outer position */
+} machine;
+
+static int width_ctype(int width) { return width == 4 ? TNXK_F32 : width == 1 ? TNXK_B8 : width == 16 ? TNXK_C128 : TNXK_I64; }
+
+/* ---- memory ---- */
+
+/* Byte range that an operand touches. */
+static void extent(const tnxk_program_args *p, int o, uintptr_t *lo, uintptr_t *hi) {
+  uintptr_t l = (uintptr_t)p->operand[o].base, h = l + tnx_dtype_size((tnx_dtype)p->program->operands[o].dtype);
+  for (int d = 0; d < p->rank; d++) {
+    int64_t span = p->operand[o].strides[d] * (p->sizes[d] - 1);
+    if (span < 0) l += (uintptr_t)span;
+    else h += (uintptr_t)span;
+  }
+  *lo = l;
+  *hi = h;
+}
+
+static bool overlap(const tnxk_program_args *p, int a, int b) {
+  uintptr_t al, ah, bl, bh;
+  extent(p, a, &al, &ah);
+  extent(p, b, &bl, &bh);
+  return al < bh && bl < ah;
+}
+
+/* The dtype whose memory is laid out as the registers of its compute type. */
+static bool in_place_dtype(int dt) {
+  return dt == TNX_F32 || dt == TNX_F64 || dt == TNX_I64 || dt == TNX_U64 || dt == TNX_C64 || dt == TNX_C128;
+}
+
+static void add_moving(machine *m, int node, int operand, char *base, int step) {
+  m->mov[m->n_mov++] = (prog_moving){.node = (uint16_t)node, .operand = (int16_t)operand, .step = step, .base = base};
+}
+
+/* Finds the values that can live in operand memory. A load is used in place when nothing may overwrite it before its last
+ * use; a value is computed straight into the memory it is stored to when nothing reads or writes that memory between its
+ * making and the store. */
+static void place_in_memory(machine *m) {
+  const tnxk_program_args *p = m->p;
+  prog_node *x = m->x;
+  const tnxk_operand *op = p->program->operands;
+  int n = m->plan.n_instrs, n_loads = 0, n_stores = 0;
+  uint16_t loads[PROG_MAX_INSTRS], stores[PROG_MAX_INSTRS];
+  for (int i = 0; i < n; i++) {
+    if (x[i].kind == PK_LOAD) loads[n_loads++] = (uint16_t)i;
+    else if (x[i].kind == PK_STORE) stores[n_stores++] = (uint16_t)i;
+  }
+  for (int k = 0; k < n_loads; k++) {
+    int i = loads[k], o = x[i].in->b;
+    if (x[i].level != PL_LANE || !in_place_dtype(op[o].dtype)) continue;
+    if (!prog_contiguous(p, o, x[i].epilogue ? &m->plan.epilogue : &m->plan.body)) continue;
+    bool safe = true;
+    for (int s = 0; s < n_stores && safe; s++)
+      if (stores[s] > i && stores[s] < x[i].last_use) safe = !overlap(p, o, x[stores[s]].in->b);
+    if (safe) {
+      x[i].kind = PK_NOP;
+      x[i].operand = (int16_t)o;
+    }
+  }
+  for (int s = 0; s < n_stores; s++) {
+    int j = stores[s], o = x[j].in->b, i = x[j].a;
+    prog_node *v = &x[i];
+    if (v->level != PL_LANE || (v->kind != PK_OP && v->kind != PK_LOAD && v->kind != PK_IOTA) || v->operand >= 0) continue;
+    if (x[j].level != PL_LANE || v->epilogue != x[j].epilogue || (int)tnx_dtype_size((tnx_dtype)op[o].dtype) != v->width) continue;
+    if (!(in_place_dtype(op[o].dtype) || op[o].dtype == TNX_BOOL)) continue;
+    if (!prog_contiguous(p, o, x[j].epilogue ? &m->plan.epilogue : &m->plan.body)) continue;
+    bool safe = true;
+    for (int k = 0; k < n_loads && safe; k++) {
+      int l = loads[k];
+      /* The load itself, or a later use of a load that is read in place, between i and j. */
+      bool between = l >= i && l < j;
+      bool used = x[l].kind == PK_NOP && l < j && x[l].last_use > i;
+      if (between || used) safe = !overlap(p, o, x[l].in->b);
+    }
+    for (int k = 0; k < n_stores && safe; k++)
+      if (k != s && stores[k] > i && (stores[k] < j || stores[k] < v->last_use)) safe = !overlap(p, o, x[stores[k]].in->b);
+    if (safe) {
+      v->operand = (int16_t)o;
+      x[j].kind = PK_NOP;
+    }
+  }
+}
+
+/* Calls for the runs of the innermost dimension that n elements from the tile's start consist of. */
+static void walk(machine *m, int o, char *reg, int width, int64_t n, prog_load_fn load, prog_store_fn store) {
+  const prog_space *s = m->space;
+  const int64_t *st = m->p->operand[o].strides, *sizes = m->p->sizes;
+  char *at = m->base[o];
+  int d = s->t1 - 1;
+  if (s->t1 - s->t0 <= 1) {
+    int64_t step = s->t1 > s->t0 ? st[d] : 0;
+    at += m->start * step;
+    if (load) load(reg, at, step, n);
+    else store(at, step, reg, n);
+    return;
+  }
+  int64_t c[TNXK_MAX_RANK];
+  for (int k = s->t0; k <= d; k++) {
+    c[k] = m->coord[k];
+    at += c[k] * st[k];
+  }
+  for (;;) {
+    int64_t run = sizes[d] - c[d];
+    if (run > n) run = n;
+    if (load) load(reg, at, st[d], run);
+    else store(at, st[d], reg, run);
+    n -= run;
+    if (n == 0) return;
+    reg += run * width;
+    at -= c[d] * st[d];
+    c[d] = 0;
+    for (int k = d - 1; k >= s->t0; k--) {
+      at += st[k];
+      if (++c[k] < sizes[k]) break;
+      at -= c[k] * st[k];
+      c[k] = 0;
+    }
+  }
+}
+
+/* Coordinates along dimension d of n elements from the tile's start. */
+static void iota(machine *m, int d, int64_t *out, int64_t n) {
+  const prog_space *s = m->space;
+  if (d < s->t0 || d >= s->t1) {
+    for (int64_t i = 0; i < n; i++) out[i] = m->coord[d];
+    return;
+  }
+  int64_t inner = 1;
+  for (int k = d + 1; k < s->t1; k++) inner *= m->p->sizes[k];
+  int64_t v = m->start / inner % m->p->sizes[d], left = inner - m->start % inner;
+  for (int64_t i = 0; i < n; i++) {
+    out[i] = v;
+    if (--left == 0) {
+      left = inner;
+      if (++v == m->p->sizes[d]) v = 0;
+    }
+  }
+}
+
+/* ---- positions ---- */
+
+static void unravel(machine *m, int64_t index, int from, int to) {
+  for (int d = to - 1; d > from; d--) {
+    m->coord[d] = index % m->p->sizes[d];
+    index /= m->p->sizes[d];
+  }
+  if (to > from) m->coord[from] = index;
+}
+
+/* Moves to an outer position: element `index` of dimensions [from, to). */
+static void set_outer(machine *m, int64_t index, int from, int to) {
+  unravel(m, index, from, to);
+  for (int o = 0; o < m->p->program->n_operands; o++) {
+    char *at = m->p->operand[o].base;
+    for (int d = from; d < to; d++) at += m->coord[d] * m->p->operand[o].strides[d];
+    m->base[o] = at;
+  }
+}
+
+static void move(machine *m, int from, int to) {
+  for (int k = from; k < to; k++) {
+    const prog_moving *v = &m->mov[k];
+    m->cur[v->node] = (v->operand < 0 ? v->base : m->base[v->operand]) + m->start * v->step;
+  }
+}
+
+static void set_tile(machine *m, int64_t start) {
+  m->start = start;
+  if (m->space->t1 - m->space->t0 > 1) unravel(m, start, m->space->t0, m->space->t1);
+  if (m->space == &m->plan.body) move(m, 0, m->n_mov_body);
+  else move(m, m->n_mov_body, m->n_mov);
+}
+
+/* ---- execution ---- */
+
+static void exec(machine *m, int from, int to, int64_t n, int64_t pos) {
+  char **cur = m->cur;
+  const tnxk_operand *op = m->p->program->operands;
+  for (int k = from; k < to; k++) {
+    int i = m->order[k];
+    const prog_node *x = &m->x[i];
+    switch (x->kind) {
+      case PK_OP: x->fn(cur[i], cur[x->a], cur[x->b], cur[x->c], n, x->in); break;
+      case PK_LOAD: walk(m, x->in->b, cur[i], x->width, n, m->t->load[op[x->in->b].dtype], NULL); break;
+      case PK_STORE: walk(m, x->in->b, cur[x->a], m->x[x->a].width, n, NULL, m->t->store[op[x->in->b].dtype]); break;
+      case PK_IOTA: iota(m, (int)x->in->imm.i, (int64_t *)cur[i], n); break;
+      case PK_ACC:
+        if (m->p->program->mode == TNXK_REDUCE_OUTER) {
+          char *acc = m->worker + m->plan.off_acc + x->acc * m->plan.acc_bytes;
+          m->t->lanes[x->acc_op][x->in->ctype](acc, (int64_t *)(acc + 3 * PROG_VECTOR_BYTES), cur[x->a], n, pos);
+          break;
+        } /* fallthrough */
+      case PK_REDUCE:
+        m->t->tile[x->acc_op][x->in->ctype]((prog_acc *)(m->worker + m->plan.off_acc) + x->acc, cur[x->a], n, pos);
+        break;
+    }
+  }
+}
+
+/* Uniform values: one lane, then splat where lanes read it. */
+static void exec_uniform(machine *m, int from, int to) {
+  for (int k = from; k < to; k++) {
+    int i = m->order[k];
+    exec(m, k, k + 1, 1, 0);
+    if (m->x[i].splat) m->t->splat[width_ctype(m->x[i].width)](m->cur[i], m->plan.tile);
+  }
+}
+
+static void setup(machine *m, const tnxk_program_args *p, void *worker, const prog_isa *t) {
+  m->p = p;
+  m->t = t;
+  m->worker = worker;
+  m->x = worker; /* off_nodes is 0 */
+  (void)prog_analyze(p, t, &m->plan, m->x); /* select has seen it succeed */
+  const prog_plan *plan = &m->plan;
+  int n = plan->n_instrs;
+  prog_node *x = m->x;
+  m->order = (uint16_t *)(m->worker + plan->off_order);
+  m->mov = (prog_moving *)(m->worker + plan->off_moving);
+  m->cur = (char **)(m->worker + plan->off_cur);
+  m->cur[n] = NULL;
+  place_in_memory(m);
+
+  m->n_mov = m->n_mov_body = 0;
+  char *uniform = m->worker + plan->off_uniform;
+  for (int i = 0; i < n; i++) {
+    int r = x[i].in->dst;
+    if (x[i].epilogue && (i == 0 || !x[i - 1].epilogue)) m->n_mov_body = m->n_mov;
+    if (x[i].kind == PK_ACC || x[i].kind == PK_REDUCE) m->acc_node[x[i].acc] = (uint16_t)i;
+    if (x[i].kind == PK_STORE || x[i].in->op == TNXK_STORE) {
+      m->cur[i] = NULL;
+    } else if (x[i].level != PL_LANE) {
+      m->cur[i] = uniform;
+      uniform += plan->uniform_bytes;
+    } else if (x[i].operand >= 0) {
+      add_moving(m, i, x[i].operand, NULL, x[i].width);
+    } else if (x[i].held) {
+      add_moving(m, i, -1, m->worker + plan->off_held[r], plan->held_pitch[r]);
+    } else {
+      m->cur[i] = m->worker + plan->off_reg[r];
+    }
+  }
+  if (n == 0 || !x[n - 1].epilogue) m->n_mov_body = m->n_mov;
+
+  int k = 0;
+  for (int i = 0; i < n; i++)
+    if (x[i].level == PL_RUN && x[i].kind != PK_REDUCE) m->order[k++] = (uint16_t)i;
+  m->run_end = k;
+  for (int ph = 0; ph < plan->n_phases; ph++) {
+    for (int i = 0; i < n; i++)
+      if (x[i].level == PL_ROW && x[i].phase == ph && !x[i].epilogue && x[i].kind != PK_REDUCE) m->order[k++] = (uint16_t)i;
+    m->row_end[ph] = k;
+    for (int i = 0; i < n; i++)
+      if ((x[i].level == PL_LANE || x[i].kind == PK_REDUCE) && x[i].phase == ph && !x[i].epilogue && x[i].kind != PK_NOP)
+        m->order[k++] = (uint16_t)i;
+    m->lane_end[ph] = k;
+  }
+  for (int i = 0; i < n; i++)
+    if (x[i].epilogue && x[i].level != PL_RUN && x[i].kind != PK_NOP) m->order[k++] = (uint16_t)i;
+  m->epi_end = k;
+  m->space = &plan->body;
+  m->start = 0;
+  for (int o = 0; o < p->program->n_operands; o++) m->base[o] = p->operand[o].base;
+  exec_uniform(m, 0, m->run_end);
+}
+
+static void run_map(machine *m, int64_t begin, int64_t end) {
+  for (int64_t u = begin; u < end; u++) {
+    int64_t start = u * PROG_TILE, n = m->plan.body.count - start;
+    set_tile(m, start);
+    exec(m, m->row_end[0], m->lane_end[0], n < PROG_TILE ? n : PROG_TILE, 0);
+  }
+}
+
+/* ---- reductions along tiles ---- */
+
+static prog_acc *acc_at(machine *m, int k) { return (prog_acc *)(m->worker + m->plan.off_acc) + k; }
+
+static void acc_init(machine *m, int k) {
+  const prog_node *x = &m->x[m->acc_node[k]];
+  prog_acc *acc = acc_at(m, k);
+  int ct = x->in->ctype;
+  acc->s[0] = acc->s[1] = acc->e[0] = acc->e[1] = 0;
+  acc->i = acc->index = 0;
+  switch (x->acc_op) {
+    case PROG_PROD: acc->s[0] = 1, acc->i = 1; break;
+    case PROG_MAX: case PROG_ARGMAX: acc->s[0] = -__builtin_inf(), acc->i = ct == TNXK_B8 ? 0 : INT64_MIN; break;
+    case PROG_MIN: case PROG_ARGMIN: acc->s[0] = __builtin_inf(), acc->i = ct == TNXK_B8 ? 1 : INT64_MAX; break;
+  }
+  if (m->t->reset[x->acc_op][ct]) m->t->reset[x->acc_op][ct](acc);
+}
+
+static void acc_fold(machine *m, int k) {
+  const prog_node *x = &m->x[m->acc_node[k]];
+  if (m->t->fold[x->acc_op][x->in->ctype]) m->t->fold[x->acc_op][x->in->ctype](acc_at(m, k));
+}
+
+static double rounded_total(const prog_acc *acc, int k) {
+  double v = acc->s[k] + acc->e[k];
+  return v == v ? v : acc->s[k]; /* beyond the finite numbers the error term is NaN */
+}
+
+static void acc_value(machine *m, int k, void *out) {
+  const prog_node *x = &m->x[m->acc_node[k]];
+  const prog_acc *acc = acc_at(m, k);
+  if (x->acc_op >= PROG_ARGMAX) {
+    memcpy(out, &acc->index, 8);
+    return;
+  }
+  double d[2] = {rounded_total(acc, 0), rounded_total(acc, 1)};
+  float f[2] = {(float)d[0], (float)d[1]};
+  switch (x->in->ctype) {
+    case TNXK_F32: memcpy(out, f, 4); break;
+    case TNXK_F64: memcpy(out, d, 8); break;
+    case TNXK_C64: memcpy(out, f, 8); break;
+    case TNXK_C128: memcpy(out, d, 16); break;
+    case TNXK_I64: memcpy(out, &acc->i, 8); break;
+    default: *(uint8_t *)out = acc->i != 0;
+  }
+}
+
+/* A chunk's total, as it waits in shared memory for the second phase. */
+typedef struct partial {
+  double s[2], e[2];
+  int64_t i, index;
+} partial;
+
+static void acc_merge(machine *m, int k, const partial *q) {
+  const prog_node *x = &m->x[m->acc_node[k]];
+  prog_acc *acc = acc_at(m, k);
+  bool is_int = x->in->ctype == TNXK_I64 || x->in->ctype == TNXK_B8;
+  double s = acc->s[0], v = q->s[0];
+  switch (x->acc_op) {
+    case PROG_SUM:
+      acc->i = (int64_t)((uint64_t)acc->i + (uint64_t)q->i);
+      for (int j = 0; j < 2; j++) {
+        prog_acc_add(acc, j, q->s[j]);
+        acc->e[j] += q->e[j];
+      }
+      return;
+    case PROG_PROD:
+      acc->i = (int64_t)((uint64_t)acc->i * (uint64_t)q->i);
+      if (x->in->ctype == TNXK_C64 || x->in->ctype == TNXK_C128) {
+        double re = s * q->s[0] - acc->s[1] * q->s[1];
+        acc->s[1] = s * q->s[1] + acc->s[1] * q->s[0];
+        acc->s[0] = re;
+      } else {
+        acc->s[0] = s * v;
+      }
+      return;
+    default: {
+      bool max = x->acc_op == PROG_MAX || x->acc_op == PROG_ARGMAX;
+      bool wins = is_int ? (max ? q->i > acc->i : q->i < acc->i) : (max ? v > s : v < s) || (v != v && s == s);
+      if (!wins) return;
+      acc->s[0] = v;
+      acc->i = q->i;
+      acc->index = q->index;
+    }
+  }
+}
+
+/* Runs instructions [from, to) over positions [begin, end) of the body's space. Chunk borders are multiples of PROG_CHUNK,
+ * so the places where lanes are folded depend on positions only. */
+static void reduce_tiles(machine *m, int from, int to, int64_t begin, int64_t end, uint32_t accs) {
+  for (int64_t at = begin; at < end; at += PROG_TILE) {
+    int64_t n = end - at < PROG_TILE ? end - at : PROG_TILE;
+    set_tile(m, at);
+    exec(m, from, to, n, at);
+    if (accs && ((at / PROG_TILE + 1) % PROG_CHUNK_TILES == 0 || at + n == end))
+      for (int k = 0; k < m->plan.n_accs; k++)
+        if (accs >> k & 1) acc_fold(m, k);
+  }
+}
+
+static void run_rows(machine *m, int64_t begin, int64_t end) {
+  const prog_plan *plan = &m->plan;
+  for (int64_t row = begin; row < end; row++) {
+    set_outer(m, row, 0, plan->body.t0);
+    m->start = 0;
+    int at = m->run_end;
+    for (int ph = 0; ph < plan->n_phases; ph++) {
+      exec_uniform(m, at, m->row_end[ph]);
+      uint32_t accs = 0;
+      for (int k = 0; k < plan->n_accs; k++)
+        if (m->x[m->acc_node[k]].phase == ph) {
+          accs |= 1u << k;
+          acc_init(m, k);
+        }
+      reduce_tiles(m, m->row_end[ph], m->lane_end[ph], 0, plan->body.count, accs);
+      for (int k = 0; k < plan->n_accs; k++)
+        if (accs >> k & 1) {
+          int i = m->acc_node[k];
+          acc_value(m, k, m->cur[i]);
+          if (m->x[i].splat) m->t->splat[width_ctype(m->x[i].width)](m->cur[i], plan->tile);
+        }
+      at = m->lane_end[ph];
+    }
+  }
+}
+
+static void run_epilogue(machine *m, int64_t start, int64_t n) {
+  m->space = &m->plan.epilogue;
+  for (int o = 0; o < m->p->program->n_operands; o++) m->base[o] = m->p->operand[o].base;
+  set_tile(m, start);
+  exec(m, m->lane_end[m->plan.n_phases - 1], m->epi_end, n, 0);
+  m->space = &m->plan.body;
+}
+
+static void run_reduce_inner(machine *m, uint32_t phase, int64_t begin, int64_t end, partial *shared) {
+  const prog_plan *plan = &m->plan;
+  const uint32_t all = plan->n_accs ? (uint32_t)(0xffffffffu >> (32 - plan->n_accs)) : 0;
+  int64_t batch = 0;
+  for (int64_t u = begin; u < end; u++) {
+    bool chunks = plan->n_chunks > 1 && phase == 0;
+    for (int k = 0; k < plan->n_accs; k++) acc_init(m, k);
+    if (plan->n_chunks == 1 || phase == 0) {
+      int64_t lo = chunks ? u % plan->n_chunks * plan->chunk : 0, hi = plan->body.count;
+      if (chunks && hi - lo > plan->chunk) hi = lo + plan->chunk;
+      set_outer(m, chunks ? u / plan->n_chunks : u, 0, plan->body.t0);
+      m->start = 0;
+      exec_uniform(m, m->run_end, m->row_end[0]);
+      reduce_tiles(m, m->row_end[0], m->lane_end[0], lo, hi, all);
+    } else {
+      for (int64_t c = 0; c < plan->n_chunks; c++)
+        for (int k = 0; k < plan->n_accs; k++) acc_merge(m, k, &shared[(u * plan->n_chunks + c) * plan->n_accs + k]);
+    }
+    if (chunks) {
+      for (int k = 0; k < plan->n_accs; k++) {
+        const prog_acc *acc = acc_at(m, k);
+        shared[u * plan->n_accs + k] = (partial){{acc->s[0], acc->s[1]}, {acc->e[0], acc->e[1]}, acc->i, acc->index};
+      }
+      continue;
+    }
+    for (int k = 0; k < plan->n_accs; k++) {
+      int i = m->acc_node[k];
+      m->cur[i] = m->worker + plan->off_value + (size_t)k * PROG_VECTOR_BYTES;
+      acc_value(m, k, m->cur[i] + batch * m->x[i].width);
+    }
+    if (++batch == PROG_TILE || u == end - 1) {
+      run_epilogue(m, u - batch + 1, batch);
+      batch = 0;
+    }
+  }
+}
+
+/* ---- reductions across tiles ---- */
+
+static char *outer_acc(machine *m, int k, int part) {
+  return m->worker + m->plan.off_acc + (size_t)k * m->plan.acc_bytes + (size_t)part * PROG_VECTOR_BYTES;
+}
+
+static void fill_neutral(machine *m, int k, char *v, int64_t n) {
+  const prog_node *x = &m->x[m->acc_node[k]];
+  int ct = x->in->ctype;
+  tnxk_instr in = {0};
+  double s = x->acc_op == PROG_SUM ? 0 : x->acc_op == PROG_PROD ? 1
+           : x->acc_op == PROG_MAX || x->acc_op == PROG_ARGMAX ? -__builtin_inf() : __builtin_inf();
+  if (ct == TNXK_I64) in.imm.i = s < 0 ? INT64_MIN : s > 1 ? INT64_MAX : (int64_t)s;
+  else if (ct == TNXK_B8) in.imm.i = s > 0;
+  else in.imm.f[0] = s;
+  m->t->op[TNXK_CONST][ct](v, NULL, NULL, NULL, n, &in);
+}
+
+/* Sums and products go through three levels of 64 positions each, as in a cascade, so that the error grows with the
+ * logarithm of the length. */
+static bool cascades(const prog_node *x) { return x->acc_op <= PROG_PROD; }
+
+static void cascade(machine *m, int k, int from, int64_t n) {
+  const prog_node *x = &m->x[m->acc_node[k]];
+  m->t->lanes[x->acc_op][x->in->ctype](outer_acc(m, k, from + 1), NULL, outer_acc(m, k, from), n, 0);
+  fill_neutral(m, k, outer_acc(m, k, from), n);
+}
+
+static void run_reduce_outer(machine *m, uint32_t phase, int64_t begin, int64_t end, char *shared) {
+  const prog_plan *plan = &m->plan;
+  const int64_t tiles = (plan->body.count + PROG_TILE - 1) / PROG_TILE;
+  const size_t block = 2 * PROG_VECTOR_BYTES;
+  const bool split = plan->n_chunks > 1;
+  for (int64_t u = begin; u < end; u++) {
+    int64_t start = u % tiles * PROG_TILE, n = plan->body.count - start;
+    if (n > PROG_TILE) n = PROG_TILE;
+    for (int k = 0; k < plan->n_accs; k++) {
+      for (int part = 0; part < 3; part++) fill_neutral(m, k, outer_acc(m, k, part), n);
+      memset(outer_acc(m, k, 3), 0, (size_t)n * 8);
+    }
+    if (!split || phase == 0) {
+      int64_t lo = split ? u / tiles * plan->chunk : 0, hi = plan->outer;
+      if (split && hi - lo > plan->chunk) hi = lo + plan->chunk;
+      for (int64_t r = lo; r < hi; r++) {
+        set_outer(m, r, 0, plan->body.t0);
+        m->start = 0;
+        exec_uniform(m, m->run_end, m->row_end[0]);
+        set_tile(m, start);
+        exec(m, m->row_end[0], m->lane_end[0], n, r);
+        int64_t done = r - lo + 1;
+        if (done % 64 == 0)
+          for (int k = 0; k < plan->n_accs; k++)
+            if (cascades(&m->x[m->acc_node[k]])) {
+              cascade(m, k, 0, n);
+              if (done % 4096 == 0) cascade(m, k, 1, n);
+            }
+      }
+      for (int k = 0; k < plan->n_accs; k++)
+        if (cascades(&m->x[m->acc_node[k]])) {
+          cascade(m, k, 0, n);
+          cascade(m, k, 1, n);
+        }
+    } else {
+      for (int64_t c = 0; c < plan->n_chunks; c++)
+        for (int k = 0; k < plan->n_accs; k++) {
+          const prog_node *x = &m->x[m->acc_node[k]];
+          const char *q = shared + (size_t)((c * tiles + u) * plan->n_accs + k) * block;
+          int64_t won[PROG_TILE] = {0}, *index = (int64_t *)outer_acc(m, k, 3);
+          const int64_t *from = (const int64_t *)(q + PROG_VECTOR_BYTES);
+          m->t->lanes[x->acc_op][x->in->ctype](outer_acc(m, k, cascades(x) ? 2 : 0), won, q, n, 1);
+          for (int64_t i = 0; i < n && x->acc_op >= PROG_ARGMAX; i++)
+            if (won[i]) index[i] = from[i];
+        }
+    }
+    for (int k = 0; k < plan->n_accs; k++) {
+      int i = m->acc_node[k];
+      char *v = outer_acc(m, k, cascades(&m->x[i]) ? 2 : 0);
+      if (split && phase == 0) {
+        char *q = shared + (size_t)(u * plan->n_accs + k) * block;
+        memcpy(q, v, (size_t)n * (size_t)prog_width(m->x[i].in->ctype));
+        memcpy(q + PROG_VECTOR_BYTES, outer_acc(m, k, 3), (size_t)n * 8);
+      } else {
+        m->cur[i] = m->x[i].acc_op >= PROG_ARGMAX ? outer_acc(m, k, 3) : v;
+      }
+    }
+    if (!split || phase == 1) run_epilogue(m, start, n);
+  }
+}
+
+void prog_run(const tnxk_program_args *p, uint32_t phase, int64_t begin, int64_t end, void *shared, void *worker, const prog_isa *t) {
+  if (begin >= end) return;
+  machine m;
+  setup(&m, p, worker, t);
+  switch (p->program->mode) {
+    case TNXK_MAP: run_map(&m, begin, end); break;
+    case TNXK_ROW: run_rows(&m, begin, end); break;
+    case TNXK_REDUCE_INNER: run_reduce_inner(&m, phase, begin, end, shared); break;
+    default: run_reduce_outer(&m, phase, begin, end, shared);
+  }
+}
+size_t prog_partial_bytes(const prog_plan *plan, int mode) {
+  if (plan->n_chunks == 1) return 0;
+  if (mode == TNXK_REDUCE_INNER) return sizeof(partial) * (size_t)(plan->outer * plan->n_chunks * plan->n_accs);
+  int64_t tiles = (plan->body.count + PROG_TILE - 1) / PROG_TILE;
+  return 2 * PROG_VECTOR_BYTES * (size_t)(tiles * plan->n_chunks * plan->n_accs);
+}

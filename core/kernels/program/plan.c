@@ -1,0 +1,228 @@
+/* Analysis of a program over its arguments: which instruction reads whose value, how often each value changes, and how
+ * the space is cut. Looks at sizes, strides and dtypes only, never at addresses. */
+#include "kernels/program/plan.h"
+
+#include <string.h>
+
+static const uint8_t operands_read[] = {
+#define TNXK_OP(name, operands, types, doc) operands,
+#include "kernels/program/ops.def"
+#undef TNXK_OP
+};
+
+tnxk_ctype tnxk_ctype_of(tnx_dtype t) {
+  switch (tnx_dtype_get_kind(t)) {
+    case TNX_KIND_BOOL: return TNXK_B8;
+    case TNX_KIND_FLOAT: return t == TNX_F64 ? TNXK_F64 : TNXK_F32;
+    case TNX_KIND_COMPLEX: return t == TNX_C128 ? TNXK_C128 : TNXK_C64;
+    default: return TNXK_I64;
+  }
+}
+
+static int result_ctype(const tnxk_instr *in) {
+  switch (in->op) {
+    case TNXK_CONVERT: return tnxk_ctype_of((tnx_dtype)in->dtype);
+    case TNXK_EQ: case TNXK_NE: case TNXK_LT: case TNXK_LE: case TNXK_GT: case TNXK_GE:
+    case TNXK_ISNAN: case TNXK_ISFINITE: return TNXK_B8;
+    case TNXK_ABS: case TNXK_REAL: case TNXK_IMAG:
+      return in->ctype == TNXK_C64 ? TNXK_F32 : in->ctype == TNXK_C128 ? TNXK_F64 : in->ctype;
+    case TNXK_COMPLEX: return in->ctype == TNXK_F32 ? TNXK_C64 : TNXK_C128;
+    case TNXK_ACC_ARGMAX: case TNXK_ACC_ARGMIN: return TNXK_I64;
+    default: return in->ctype;
+  }
+}
+
+static int64_t product(const int64_t *sizes, int from, int to) {
+  int64_t n = 1;
+  for (int d = from; d < to; d++) n *= sizes[d];
+  return n;
+}
+
+bool prog_contiguous(const tnxk_program_args *p, int operand, const prog_space *s) {
+  const int64_t *st = p->operand[operand].strides;
+  int64_t want = (int64_t)tnx_dtype_size((tnx_dtype)p->program->operands[operand].dtype);
+  for (int d = s->t1 - 1; d >= s->t0; d--) {
+    if (p->sizes[d] != 1 && st[d] != want) return false;
+    want *= p->sizes[d];
+  }
+  return true;
+}
+
+static bool zero_strides(const tnxk_program_args *p, int operand, int from, int to) {
+  for (int d = from; d < to; d++)
+    if (p->operand[operand].strides[d] != 0) return false;
+  return true;
+}
+
+static void cut_space(const tnxk_program_args *p, prog_plan *plan) {
+  int mode = p->program->mode, rank = p->rank, red = p->n_reduced;
+  plan->n_chunks = 1;
+  switch (mode) {
+    case TNXK_MAP: plan->body.t0 = 0; break;
+    case TNXK_ROW: plan->body.t0 = rank - 1; break;
+    case TNXK_REDUCE_INNER: plan->body.t0 = rank - red; break;
+    default: plan->body.t0 = red; break;
+  }
+  plan->body.t1 = rank;
+  plan->body.count = product(p->sizes, plan->body.t0, rank);
+  plan->outer = product(p->sizes, 0, plan->body.t0);
+  plan->epilogue = plan->body;
+  plan->tile = plan->body.count < PROG_TILE ? plan->body.count : PROG_TILE;
+  if (mode == TNXK_REDUCE_INNER) {
+    plan->epilogue.t0 = 0;
+    plan->epilogue.t1 = rank - red;
+    plan->epilogue.count = plan->outer;
+    if (plan->outer > plan->tile) plan->tile = plan->outer < PROG_TILE ? plan->outer : PROG_TILE;
+    plan->chunk = PROG_CHUNK;
+    /* Few outputs with long rows: their chunks are units of their own. */
+    if (plan->outer < 64 && plan->body.count >= 2 * PROG_CHUNK)
+      plan->n_chunks = (plan->body.count + PROG_CHUNK - 1) / PROG_CHUNK;
+  } else if (mode == TNXK_REDUCE_OUTER) {
+    int64_t tiles = (plan->body.count + PROG_TILE - 1) / PROG_TILE;
+    plan->chunk = plan->outer / 16 > 256 ? (plan->outer + 15) / 16 : 256;
+    if (tiles < 16 && plan->outer >= 512) plan->n_chunks = (plan->outer + plan->chunk - 1) / plan->chunk;
+  }
+}
+
+#define BAD(...) return tnx_fail(TNX_INVALID_ARGUMENT, "program: " __VA_ARGS__)
+
+tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan *plan, prog_node *nodes) {
+  const tnxk_program *g = p->program;
+  const int n = g->n_instrs, mode = g->mode, rank = p->rank;
+  const bool reduces = mode >= TNXK_REDUCE_INNER;
+  if (rank < 1 || rank > TNXK_MAX_RANK || (reduces && (p->n_reduced < 0 || p->n_reduced > rank))) BAD("rank %d", rank);
+  if (n > PROG_MAX_INSTRS || g->n_operands > TNXK_PROGRAM_MAX_OPERANDS || g->n_regs > TNXK_PROGRAM_MAX_REGS)
+    return tnx_fail(TNX_NOT_IMPLEMENTED, "program: %d instructions, %d operands, %d registers", n, g->n_operands, g->n_regs);
+  memset(plan, 0, sizeof *plan);
+  plan->n_instrs = n;
+  cut_space(p, plan);
+
+  uint16_t def[TNXK_PROGRAM_MAX_REGS];
+  uint8_t held_pitch[TNXK_PROGRAM_MAX_REGS], lane_width[TNXK_PROGRAM_MAX_REGS];
+  memset(def, 0xff, sizeof(uint16_t) * g->n_regs);
+  memset(held_pitch, 0, g->n_regs);
+  memset(lane_width, 0, g->n_regs);
+  int phase = 0, width_max = 1;
+  for (int i = 0; i < n; i++) {
+    const tnxk_instr *in = &g->instrs[i];
+    prog_node *x = &nodes[i];
+    if (in->op >= TNXK_OP_COUNT || in->ctype >= TNXK_CTYPE_COUNT) BAD("instruction %d", i);
+    *x = (prog_node){.in = in, .a = (uint16_t)n, .b = (uint16_t)n, .c = (uint16_t)n, .last_use = (uint16_t)i, .operand = -1};
+    x->epilogue = reduces && i >= g->first_epilogue;
+    const prog_space *space = x->epilogue ? &plan->epilogue : &plan->body;
+    x->width = (uint8_t)prog_width(result_ctype(in));
+    x->kind = PK_OP;
+    x->level = PL_RUN;
+    int operand = in->b;
+    switch (in->op) {
+      case TNXK_LOAD:
+      case TNXK_STORE: {
+        if (operand >= g->n_operands) BAD("operand %d", operand);
+        tnx_dtype dt = (tnx_dtype)g->operands[operand].dtype;
+        if (dt >= TNX_DTYPE_COUNT || tnxk_ctype_of(dt) != in->ctype) BAD("operand %d is not of the instruction's type", operand);
+        bool flat = zero_strides(p, operand, space->t0, space->t1);
+        x->kind = in->op == TNXK_LOAD ? PK_LOAD : PK_STORE;
+        if (!(in->op == TNXK_LOAD ? t->load[dt] != NULL : t->store[dt] != NULL))
+          return tnx_fail(TNX_NOT_IMPLEMENTED, "program: memory of %s", tnx_dtype_name(dt));
+        if (in->op == TNXK_STORE) {
+          if (reduces && !x->epilogue) BAD("a store among the reduced instructions");
+          x->level = mode == TNXK_ROW && flat ? PL_ROW : PL_LANE;
+        } else {
+          x->level = !flat ? PL_LANE : zero_strides(p, operand, 0, rank) ? PL_RUN : x->epilogue ? PL_LANE : PL_ROW;
+        }
+        break;
+      }
+      case TNXK_IOTA:
+        if (in->imm.i < 0 || in->imm.i >= rank) BAD("iota of dimension %d", (int)in->imm.i);
+        x->kind = PK_IOTA;
+        x->level = x->epilogue || (in->imm.i >= space->t0 && in->imm.i < space->t1) ? PL_LANE : PL_ROW;
+        break;
+      case TNXK_CONVERT:
+        x->fn = in->dtype < TNX_DTYPE_COUNT ? t->convert[in->ctype][in->dtype] : NULL;
+        break;
+      default:
+        if (in->op >= TNXK_REDUCE_SUM) {
+          bool acc = in->op >= TNXK_ACC_SUM;
+          x->kind = acc ? PK_ACC : PK_REDUCE;
+          x->acc_op = (uint8_t)(acc ? in->op - TNXK_ACC_SUM : in->op - TNXK_REDUCE_SUM);
+          if (acc ? !reduces || x->epilogue : mode != TNXK_ROW) BAD("a reduction outside its mode");
+          if (!t->tile[x->acc_op][in->ctype])
+            return tnx_fail(TNX_NOT_IMPLEMENTED, "program: this reduction of compute type %d", in->ctype);
+          if (plan->n_accs == PROG_MAX_ACCS) return tnx_fail(TNX_NOT_IMPLEMENTED, "program: more than %d reductions", PROG_MAX_ACCS);
+          x->acc = (uint8_t)plan->n_accs++;
+        } else {
+          x->fn = t->op[in->op][in->ctype];
+        }
+    }
+    if (x->kind == PK_OP && !x->fn) return tnx_fail(TNX_NOT_IMPLEMENTED, "program: operation %d of compute type %d", in->op, in->ctype);
+
+    uint16_t *src[3] = {&x->a, &x->b, &x->c};
+    const uint16_t reg[3] = {in->a, in->b, in->c};
+    int reads = operands_read[in->op], ready = 0;
+    for (int k = 0; k < reads; k++) {
+      if (reg[k] >= g->n_regs || def[reg[k]] == PROG_NONE) BAD("instruction %d reads an empty register", i);
+      prog_node *s = &nodes[def[reg[k]]];
+      *src[k] = def[reg[k]];
+      s->last_use = (uint16_t)i;
+      if (x->epilogue && !s->epilogue && s->kind != PK_ACC && s->level != PL_RUN)
+        BAD("instruction %d, after the reduction, reads a value from before it", i);
+      if (s->level < x->level) x->level = s->level;
+      if (s->ready > ready) ready = s->ready;
+    }
+    bool lane_loop = x->level == PL_LANE;
+    if (x->kind == PK_REDUCE || x->kind == PK_ACC) {
+      x->level = x->kind == PK_REDUCE ? PL_ROW : PL_LANE;
+      lane_loop = true;
+    }
+    if (x->level != PL_RUN || lane_loop) {
+      if (ready > phase) phase = ready;
+      if (phase + 1 >= PROG_MAX_PHASES) return tnx_fail(TNX_NOT_IMPLEMENTED, "program: too many dependent reductions");
+      x->phase = (uint8_t)phase;
+      x->ready = (uint8_t)(phase + (x->kind == PK_REDUCE));
+    }
+    for (int k = 0; k < reads; k++) {
+      prog_node *s = &nodes[*src[k]];
+      if (s->level != PL_LANE) {
+        s->splat |= lane_loop;
+      } else if (mode == TNXK_ROW && s->phase != x->phase) {
+        s->held = true;
+        if (s->width > held_pitch[s->in->dst]) held_pitch[s->in->dst] = s->width;
+      }
+    }
+    if (x->kind == PK_STORE) continue;
+    if (in->dst >= g->n_regs) BAD("register %d", in->dst);
+    def[in->dst] = (uint16_t)i;
+    if (x->width > width_max) width_max = x->width;
+    if (x->level == PL_LANE) {
+      if (x->width > lane_width[in->dst]) lane_width[in->dst] = x->width;
+    } else {
+      plan->n_uniform++;
+    }
+  }
+  plan->n_phases = phase + 1;
+
+  /* Worker memory. Registers are 64 bytes longer than a tile: equal positions then fall into different cache sets. */
+  size_t off = 0, rows = (size_t)((plan->body.count + PROG_TILE - 1) / PROG_TILE) * PROG_TILE, held = 0;
+#define PLACE(field, bytes) plan->field = off, off += ((size_t)(bytes) + 63) / 64 * 64
+  PLACE(off_nodes, sizeof(prog_node) * ((size_t)n + 1));
+  PLACE(off_order, sizeof(uint16_t) * (size_t)n);
+  PLACE(off_moving, sizeof(prog_moving) * (size_t)n);
+  PLACE(off_cur, sizeof(char *) * ((size_t)n + 1));
+  for (int r = 0; r < g->n_regs; r++) {
+    plan->held_pitch[r] = held_pitch[r];
+    if (lane_width[r]) PLACE(off_reg[r], (size_t)plan->tile * lane_width[r] + 64);
+    if (held_pitch[r]) {
+      PLACE(off_held[r], rows * held_pitch[r] + 64);
+      held += rows * held_pitch[r] + 64;
+    }
+  }
+  plan->uniform_bytes = ((size_t)plan->tile * (size_t)width_max + 63) / 64 * 64 + 64;
+  PLACE(off_uniform, plan->uniform_bytes * (size_t)plan->n_uniform);
+  plan->acc_bytes = mode == TNXK_REDUCE_OUTER ? 4 * PROG_VECTOR_BYTES : sizeof(prog_acc);
+  PLACE(off_acc, plan->acc_bytes * (size_t)plan->n_accs);
+  PLACE(off_value, mode == TNXK_REDUCE_INNER ? PROG_VECTOR_BYTES * (size_t)plan->n_accs : 0);
+#undef PLACE
+  plan->worker_bytes = off;
+  if (held > TNXK_ROW_MAX_BYTES) return tnx_fail(TNX_NOT_IMPLEMENTED, "program: rows need %zu bytes of registers", held);
+  return TNX_OK;
+}

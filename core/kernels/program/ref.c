@@ -1,0 +1,3 @@
+/* The loops of programs for any CPU. */
+#define PROG_ISA scalar
+#include "kernels/program/body.h"

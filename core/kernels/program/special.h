@@ -1,0 +1,54 @@
+/* Functions that libm does not have, and PyTorch's definitions of integer and floor division. Called one lane at a time. */
+#ifndef TNXK_PROGRAM_SPECIAL_H
+#define TNXK_PROGRAM_SPECIAL_H
+#include <math.h>
+#include <stdint.h>
+
+static inline int64_t prog_idiv(int64_t x, int64_t y) {
+  return y == 0 ? 0 : y == -1 ? (int64_t)(0 - (uint64_t)x) : x / y; /* INT64_MIN / -1 wraps */
+}
+static inline int64_t prog_ifmod(int64_t x, int64_t y) { return y == 0 || y == -1 ? 0 : x % y; }
+static inline int64_t prog_iremainder(int64_t x, int64_t y) {
+  int64_t r = prog_ifmod(x, y);
+  return r != 0 && (r < 0) != (y < 0) ? r + y : r;
+}
+static inline int64_t prog_ifloordiv(int64_t x, int64_t y) {
+  int64_t q = prog_idiv(x, y);
+  return prog_iremainder(x, y) != prog_ifmod(x, y) ? q - 1 : q;
+}
+static inline int64_t prog_ipow(int64_t x, int64_t y) {
+  if (y < 0) return x == 1 ? 1 : x == -1 ? (y & 1 ? -1 : 1) : 0;
+  uint64_t r = 1, b = (uint64_t)x;
+  for (; y; y >>= 1, b *= b)
+    if (y & 1) r *= b;
+  return (int64_t)r;
+}
+static inline double prog_remainder(double x, double y) {
+  double r = fmod(x, y);
+  return r != 0 && (y < 0) != (r < 0) ? r + y : r;
+}
+static inline float prog_remainderf(float x, float y) {
+  float r = fmodf(x, y);
+  return r != 0 && (y < 0) != (r < 0) ? r + y : r;
+}
+/* Python's float floor division: exact remainder first, so that the quotient is a rounded integer. */
+static inline double prog_floordiv(double x, double y) {
+  if (y == 0) return x / y;
+  double r = fmod(x, y), q = (x - r) / y;
+  if (r != 0 && (y < 0) != (r < 0)) q -= 1;
+  if (q == 0) return copysign(0.0, x / y);
+  double f = floor(q);
+  return q - f > 0.5 ? f + 1 : f;
+}
+static inline float prog_floordivf(float x, float y) {
+  if (y == 0) return x / y;
+  float r = fmodf(x, y), q = (x - r) / y;
+  if (r != 0 && (y < 0) != (r < 0)) q -= 1;
+  if (q == 0) return copysignf(0.0f, x / y);
+  float f = floorf(q);
+  return q - f > 0.5f ? f + 1 : f;
+}
+double prog_lgamma(double x);
+double prog_digamma(double x);
+double prog_erfinv(double x);
+#endif
