@@ -62,3 +62,12 @@ def test_weights_straight_from_the_gguf_file(tmp_path, cpu_tokens):
 def test_an_unknown_device_gets_pytorchs_words(tmp_path):
     out = subprocess.run([sys.executable, str(ROOT / "examples/generate.py"), "--device", "nothing"], capture_output=True, text=True, timeout=300)
     assert out.returncode != 0 and "nothing" in out.stderr
+
+
+@pytest.mark.skipif(not (CHECKPOINT / "tokenizer.json").exists(), reason="make generate has not prepared the model")
+def test_the_tour_of_the_readme_runs():
+    tour = (ROOT / "README.md").read_text().split("```python\n", 1)[1].split("```", 1)[0]
+    environment = dict(os.environ, TORCH_NEURONX_FALLBACK="error", HF_HUB_OFFLINE="1")
+    out = subprocess.run([sys.executable, "-c", tour], capture_output=True, text=True, cwd=ROOT, env=environment, timeout=600)
+    assert out.returncode == 0, out.stdout + out.stderr
+    assert "torch.Size([512, 512]) torch.Size([100, 512])" in out.stdout and "\n{}\n" in out.stdout
