@@ -119,7 +119,7 @@ static inline int64_t tnx_dim_value(tnx_dim d, const int64_t *vals) { return tnx
 tnx_status tnx_graph_verify(const tnx_graph *g);
 /* Heap text of the graph, one node a line; freed with tnx_text_free. */
 tnx_status tnx_graph_print(const tnx_graph *g, char **text_out);
-/* Reads what tnx_graph_print wrote. */
+/* Reads what tnx_graph_print wrote, and verifies it: initialises g as tnx_graph_init does, unless it fails (PARSE for anything wrong with the text). */
 tnx_status tnx_graph_parse(tnx_graph *g, const char *text);
 /* StableHLO text; composites become stablehlo.composite with their decomposition. NOT_IMPLEMENTED names the node that has no form there. */
 tnx_status tnx_graph_stablehlo(const tnx_graph *g, char **text_out);

@@ -11,12 +11,22 @@
  *
  * The first braces hold a node's ints, the second its floats; either may be left out when nothing follows. After them: what an input has (strides, alias N,
  * overlaps) and the flags of the node's first result (host, wrapped). Doubles are exact. tnx_graph_parse reads this back to an equal graph. */
-#include "ir/graph.h"
 #include "ir/text.h"
 
 static void add_dim(tnx_text *t, tnx_dim d) {
   if (tnx_dim_is_symbolic(d)) tnx_text_add(t, "$%u", (unsigned)(uint32_t)(d - TNX_DIM_SYMBOLIC));
   else tnx_text_add(t, "%lld", (long long)d);
+}
+
+static void add_ints(tnx_text *t, const tnx_node *n) {
+  tnx_text_add(t, "{");
+  for (uint32_t i = 0; i < n->n_ints; i++) {
+    if (i) tnx_text_add(t, ", ");
+    /* A constant's number is not a size: its lowest values are not symbols. */
+    if (n->op == TNX_OP_CONST) tnx_text_add(t, "%lld", (long long)n->ints[i]);
+    else add_dim(t, n->ints[i]);
+  }
+  tnx_text_add(t, "}");
 }
 
 static void add_dims(tnx_text *t, char open, const tnx_dim *dims, uint32_t n, char close) {
@@ -56,7 +66,7 @@ static void add_expr(tnx_text *t, const tnx_graph *g, uint32_t id) {
   tnx_text_add(t, "\n");
 }
 
-static void add_node(tnx_text *t, const tnx_graph *g, const tnx_node *n) {
+void tnx_text_add_node(tnx_text *t, const tnx_graph *g, const tnx_node *n) {
   for (uint32_t i = 0; i < n->n_results; i++) {
     const tnx_value_data *v = &g->values.data[n->first + i];
     tnx_text_add(t, "%s%%%u: %s", i ? ", " : "", n->first + i, tnx_dtype_name((tnx_dtype)v->dtype));
@@ -66,7 +76,7 @@ static void add_node(tnx_text *t, const tnx_graph *g, const tnx_node *n) {
   for (uint32_t i = 0; i < n->n_inputs; i++) tnx_text_add(t, "%s%%%u", i ? ", " : " ", n->inputs[i]);
   if (n->n_ints || n->n_floats) {
     tnx_text_add(t, " ");
-    add_dims(t, '{', n->ints, n->n_ints, '}');
+    add_ints(t, n);
   }
   if (n->n_floats) {
     tnx_text_add(t, " {");
@@ -96,7 +106,7 @@ tnx_status tnx_graph_print(const tnx_graph *g, char **text_out) {
   tnx_text_add(&t, "\n");
   for (uint32_t i = 1; i < g->exprs.len; i++) add_expr(&t, g, i);
   for (uint32_t i = 1; i < g->nodes.len; i++) {
-    add_node(&t, g, &g->nodes.data[i]);
+    tnx_text_add_node(&t, g, &g->nodes.data[i]);
     tnx_text_add(&t, "\n");
   }
   for (uint32_t i = 0; i < g->outputs.len; i++) {
