@@ -17,7 +17,7 @@ enum { CLOSED = 0x7fffffff };
 typedef struct helper { tnx_team *team; int number; pthread_t thread; } helper;
 
 struct tnx_team {
-  tnx_device *device;
+  void *raw; /* what the heap gave; the team is aligned in it */
   _Atomic bool busy; /* a loop uses the helpers */
   bool stop;         /* under lock */
   tnx_mutex lock;    /* rank 60: started, helpers, stop */
@@ -57,11 +57,16 @@ tnx_status tnx_team_create(tnx_device *device, tnx_team **out) {
     return tnx_fail(TNX_OUT_OF_MEMORY, "no host memory for the threads of device %d", device->index);
   }
   tnx_team *t = (tnx_team *)(((uintptr_t)raw + 63) & ~(uintptr_t)63);
-  t->device = device;
+  t->raw = raw;
   t->helpers = helpers;
   atomic_store(&t->next, CLOSED);
   *out = t;
   return TNX_OK;
+}
+
+void tnx_team_destroy(tnx_team *t) {
+  tnx_heap_free(t->helpers);
+  tnx_heap_free(t->raw);
 }
 
 /* Runs one hand-out of the open loop as `worker`. False: nothing to claim. */

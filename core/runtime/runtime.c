@@ -132,7 +132,7 @@ static tnx_status create_device(int index, int devices, tnx_device **out) {
   return TNX_OK;
 done: /* no thread has started and no segment exists: plain memory */
   tnx_heap_free(d->allocator);
-  tnx_heap_free(d->team);
+  if (d->team) tnx_team_destroy(d->team);
   tnx_heap_free(d);
   return status;
 }

@@ -105,6 +105,7 @@ void tnx_stream_stop(tnx_stream *s); /* drains, ends the worker */
 
 /* pool.c */
 tnx_status tnx_team_create(tnx_device *device, tnx_team **out);
+void tnx_team_destroy(tnx_team *team); /* one whose helpers never started */
 void tnx_team_stop(tnx_team *team);
 int tnx_team_size(const tnx_team *team);
 
