@@ -14,7 +14,8 @@
 #include "passes/passes.h"
 
 enum {
-  MAX_MEMBERS = 40,          /* registers and operands of a program are limited */
+  MAX_MEMBERS = 40,          /* registers and operands of a program are limited (kernels/program/program.h) */
+  MAX_OPERANDS = 30,
   MAX_ROW = 16384,           /* elements of a row that is kept in registers */
 };
 
@@ -90,7 +91,7 @@ static uses look(const tnx_graph *g, const tnx_analysis *a, const tnx_node *n) {
 static tnx_status start(tnx_graph *g, tnx_analysis *a, tnx_node_id id, uint8_t mode) {
   const tnx_node *n = &g->nodes.data[id];
   const tnx_value_data *v = &g->values.data[n->first];
-  tnx_group grp = {.mode = mode, .rank = v->rank, .space = v->sizes, .last = id, .n_members = 1};
+  tnx_group grp = {.mode = mode, .rank = v->rank, .space = v->sizes, .last = id, .n_members = 1, .n_operands = n->n_inputs + 1};
   if (mode == TNX_GROUP_REDUCE) {
     grp.kept = v->sizes;
     grp.space = g->values.data[n->inputs[0]].sizes;
@@ -101,9 +102,18 @@ static tnx_status start(tnx_graph *g, tnx_analysis *a, tnx_node_id id, uint8_t m
   return TNX_OK;
 }
 
-static void join(tnx_analysis *a, tnx_node_id id, uint32_t group) {
+/* The operands a group has at most once this node is in: its own, less the load of its result, and a store if others want it. */
+static uint32_t operands_with(const tnx_group *grp, const tnx_node *n, bool stored) { return grp->n_operands + n->n_inputs - 1 + stored; }
+
+static bool has_room(const tnx_group *grp, const tnx_node *n, bool stored) {
+  return grp->n_members < MAX_MEMBERS && operands_with(grp, n, stored) <= MAX_OPERANDS;
+}
+
+static void join(tnx_analysis *a, tnx_node_id id, const tnx_node *n, bool stored, uint32_t group) {
+  tnx_group *grp = &a->groups.data[group];
   a->group[id] = group;
-  a->groups.data[group].n_members++;
+  grp->n_operands = operands_with(grp, n, stored);
+  grp->n_members++;
 }
 
 /* Cheap enough to compute again for every element of a larger shape. */
@@ -116,7 +126,7 @@ static tnx_status visit_pointwise(tnx_graph *g, bool fuse, tnx_analysis *a, tnx_
   bool stored = u.outside || a->is_output[n->first];
   if (!fuse || !u.group || (u.outside && u.first_outside < a->groups.data[u.group].last)) return start(g, a, id, TNX_GROUP_MAP);
   tnx_group *grp = &a->groups.data[u.group];
-  if (grp->n_members >= MAX_MEMBERS) return start(g, a, id, TNX_GROUP_MAP);
+  if (!has_room(grp, n, stored)) return start(g, a, id, TNX_GROUP_MAP);
   bool ok;
   if (grp->mode == TNX_GROUP_REDUCE) {
     /* part of the operand (never stored), or of what follows the reduction */
@@ -132,7 +142,7 @@ static tnx_status visit_pointwise(tnx_graph *g, bool fuse, tnx_analysis *a, tnx_
     ok = !stored && is_cheap(v, n);
   }
   if (!ok) return start(g, a, id, TNX_GROUP_MAP);
-  join(a, id, u.group);
+  join(a, id, n, stored, u.group);
   return TNX_OK;
 }
 
@@ -142,16 +152,17 @@ static tnx_status visit_reduce(tnx_graph *g, bool fuse, tnx_analysis *a, tnx_nod
   uses u = look(g, a, n);
   if (!fuse || !u.group || (u.outside && u.first_outside < a->groups.data[u.group].last)) return start(g, a, id, TNX_GROUP_REDUCE);
   tnx_group *grp = &a->groups.data[u.group];
-  if (grp->n_members >= MAX_MEMBERS || grp->mode == TNX_GROUP_REDUCE) return start(g, a, id, TNX_GROUP_REDUCE);
+  bool stored = u.outside || a->is_output[n->first];
+  if (!has_room(grp, n, stored) || grp->mode == TNX_GROUP_REDUCE) return start(g, a, id, TNX_GROUP_REDUCE);
   if (is_row_reduce(g, n) && same_sizes(x->rank, x->sizes, grp->rank, grp->space)) {
     grp->mode = TNX_GROUP_ROW;
-    join(a, id, u.group);
+    join(a, id, n, stored, u.group);
   } else if (grp->mode == TNX_GROUP_MAP && same_sizes(v->rank, v->sizes, grp->rank, grp->space) && !u.broadcast) {
     grp->mode = TNX_GROUP_REDUCE;
     grp->reduce = id;
     grp->kept = v->sizes;
     grp->space = x->sizes;
-    join(a, id, u.group);
+    join(a, id, n, stored, u.group);
   } else {
     return start(g, a, id, TNX_GROUP_REDUCE);
   }

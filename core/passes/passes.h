@@ -14,6 +14,7 @@ typedef struct tnx_group {
   tnx_node_id reduce;     /* REDUCE: the reduction */
   tnx_node_id last;       /* its member of highest number: the group runs in that node's place */
   uint32_t n_members;
+  uint32_t n_operands;    /* upper bound of what its program loads and stores */
 } tnx_group;
 
 enum { TNX_NO_GROUP = 0 };

@@ -1,0 +1,481 @@
+/* From graph to plan: values get memory, nodes become steps. */
+#include <string.h>
+
+#include "plan/plan.h"
+
+static tnx_status no_memory(void) { return tnx_fail(TNX_OUT_OF_MEMORY, "out of host memory in the compiler"); }
+
+tnx_status tnx_planner_buffer(tnx_planner *pl, uint8_t kind, uint32_t index, uint8_t dtype, tnx_dim elements, uint32_t *out) {
+  tnx_buffer b = {.kind = kind, .dtype = dtype, .index = index, .elements = elements, .first_step = UINT32_MAX};
+  if (!tnx_vec_push(&pl->p->buffers, b)) return no_memory();
+  *out = pl->p->buffers.len - 1;
+  return TNX_OK;
+}
+
+tnx_status tnx_planner_step(tnx_planner *pl, tnx_step s, const tnx_layout *layouts, uint32_t n) {
+  tnx_plan *p = pl->p;
+  s.layouts = tnx_arena_copy(&p->arena, layouts, n * sizeof *layouts);
+  s.n_layouts = n;
+  if (!s.layouts || !tnx_vec_push(&p->steps, s)) return no_memory();
+  uint32_t at = p->steps.len - 1;
+  for (uint32_t i = 0; i < n; i++) {
+    if (!layouts[i].buffer) continue;
+    tnx_buffer *b = &p->buffers.data[layouts[i].buffer];
+    if (b->first_step > at) b->first_step = at;
+    b->last_step = at;
+  }
+  return TNX_OK;
+}
+
+static tnx_status new_temp(tnx_planner *pl, const tnx_value_data *v, tnx_layout *out) {
+  tnx_dim elements = 1;
+  for (int i = 0; i < v->rank; i++) TNX_TRY(tnx_graph_dim(pl->g, TNX_DIM_MUL, elements, v->sizes[i], &elements));
+  uint32_t buffer;
+  TNX_TRY(tnx_planner_buffer(pl, TNX_BUFFER_TEMP, pl->p->n_temps++, v->dtype, elements, &buffer));
+  return tnx_layout_contiguous(pl->g, v, buffer, out);
+}
+
+tnx_status tnx_planner_dest(tnx_planner *pl, tnx_value v, tnx_layout *out) {
+  if (pl->place[v].buffer) *out = pl->place[v];
+  else TNX_TRY(new_temp(pl, &pl->g->values.data[v], out));
+  pl->loc[v] = *out;
+  return TNX_OK;
+}
+
+tnx_status tnx_planner_need(tnx_planner *pl, tnx_value v, tnx_layout *out) {
+  if (pl->loc[v].buffer) {
+    *out = pl->loc[v];
+    return TNX_OK;
+  }
+  tnx_graph *g = pl->g;
+  const tnx_node *n = tnx_graph_producer(g, v);
+  uint8_t klass = tnx_op_get_info((tnx_op)n->op)->klass;
+  const tnx_node *src = n;
+  if (n->op == TNX_OP_BROADCAST) src = tnx_graph_producer(g, n->inputs[0]);
+  if (tnx_op_get_info((tnx_op)src->op)->klass == TNX_CLASS_LEAF && src->op != TNX_OP_INPUT) { /* a constant in memory */
+    TNX_TRY(tnx_planner_dest(pl, v, out));
+    return tnx_planner_fill(pl, v, out);
+  }
+  if (klass != TNX_CLASS_VIEW) return tnx_fail(TNX_INTERNAL, "%s is read before it is computed", tnx_op_get_info((tnx_op)n->op)->name);
+  tnx_layout x;
+  TNX_TRY(tnx_planner_need(pl, n->inputs[0], &x));
+  bool ok;
+  TNX_TRY(tnx_layout_view(g, n, &x, out, &ok));
+  if (!ok) { /* row-major copy of the operand, written where the view is wanted */
+    tnx_layout copy;
+    if (n->op == TNX_OP_RESHAPE && pl->place[v].buffer) {
+      bool fits;
+      TNX_TRY(tnx_layout_unview(g, n, &pl->place[v], &copy, &fits));
+      if (!fits) TNX_TRY(new_temp(pl, &g->values.data[n->inputs[0]], &copy));
+    } else {
+      TNX_TRY(new_temp(pl, &g->values.data[n->inputs[0]], &copy));
+    }
+    TNX_TRY(tnx_planner_copy(pl, &x, &copy));
+    TNX_TRY(tnx_layout_view(g, n, &copy, out, &ok));
+    if (!ok) return tnx_fail(TNX_INTERNAL, "a view of contiguous memory failed");
+  }
+  pl->loc[v] = *out;
+  return TNX_OK;
+}
+
+/* ---- nodes that run alone ---- */
+
+static tnx_status copy_unless_there(tnx_planner *pl, tnx_value v, const tnx_layout *dest) {
+  tnx_layout x;
+  const tnx_node *n = tnx_graph_producer(pl->g, v);
+  const tnx_node *src = n->op == TNX_OP_BROADCAST ? tnx_graph_producer(pl->g, n->inputs[0]) : n;
+  if (!pl->loc[v].buffer && tnx_op_get_info((tnx_op)src->op)->klass == TNX_CLASS_LEAF && src->op != TNX_OP_INPUT) return tnx_planner_fill(pl, v, dest);
+  TNX_TRY(tnx_planner_need(pl, v, &x));
+  return tnx_layout_equal(&x, dest) ? TNX_OK : tnx_planner_copy(pl, &x, dest);
+}
+
+static tnx_status emit_concat(tnx_planner *pl, const tnx_node *n) {
+  tnx_layout dest;
+  TNX_TRY(tnx_planner_dest(pl, n->first, &dest));
+  tnx_dim start = 0;
+  int dim = (int)n->ints[0];
+  for (uint32_t i = 0; i < n->n_inputs; i++) {
+    tnx_layout part = dest;
+    tnx_dim len = pl->g->values.data[n->inputs[i]].sizes[dim];
+    TNX_TRY(tnx_layout_slice(pl->g, &part, dim, start, len, 1));
+    if (len != 0) TNX_TRY(copy_unless_there(pl, n->inputs[i], &part));
+    TNX_TRY(tnx_graph_dim(pl->g, TNX_DIM_ADD, start, len, &start));
+  }
+  return TNX_OK;
+}
+
+static tnx_status emit_pad(tnx_planner *pl, const tnx_node *n) {
+  tnx_graph *g = pl->g;
+  const tnx_value_data *v = &g->values.data[n->first], *x = &g->values.data[n->inputs[0]];
+  tnx_layout dest, from, to;
+  TNX_TRY(tnx_planner_dest(pl, n->first, &dest));
+  /* everything gets the value, then the operand's part is copied over it */
+  tnx_layout value;
+  TNX_TRY(tnx_planner_need(pl, n->inputs[1], &value));
+  tnx_layout spread = dest;
+  spread.buffer = value.buffer;
+  spread.offset = value.offset;
+  for (int i = 0; i < dest.rank; i++) spread.strides[i] = 0;
+  TNX_TRY(tnx_planner_copy(pl, &spread, &dest));
+  TNX_TRY(tnx_planner_need(pl, n->inputs[0], &from));
+  to = dest;
+  for (int i = 0; i < v->rank; i++) {
+    tnx_dim low = n->ints[i], crop, start, high, len;
+    TNX_TRY(tnx_graph_dim(g, TNX_DIM_MAX, low, 0, &start)); /* where the operand begins in the result */
+    TNX_TRY(tnx_graph_dim(g, TNX_DIM_SUB, start, low, &crop)); /* what is cut off its front */
+    TNX_TRY(tnx_graph_dim(g, TNX_DIM_SUB, x->sizes[i], crop, &len));
+    TNX_TRY(tnx_graph_dim(g, TNX_DIM_SUB, v->sizes[i], start, &high));
+    TNX_TRY(tnx_graph_dim(g, TNX_DIM_MIN, len, high, &len));
+    TNX_TRY(tnx_graph_dim(g, TNX_DIM_MAX, len, 0, &len));
+    TNX_TRY(tnx_layout_slice(g, &from, i, crop, len, 1));
+    TNX_TRY(tnx_layout_slice(g, &to, i, start, len, 1));
+  }
+  return tnx_planner_copy(pl, &from, &to);
+}
+
+/* Where an update goes, as a view of its base. */
+static tnx_status emit_update(tnx_planner *pl, const tnx_node *n) {
+  tnx_graph *g = pl->g;
+  tnx_layout dest, part;
+  TNX_TRY(tnx_planner_dest(pl, n->first, &dest));
+  TNX_TRY(copy_unless_there(pl, n->inputs[0], &dest));
+  const tnx_value_data *u = &g->values.data[n->inputs[1]];
+  part = dest;
+  if (n->op == TNX_OP_UPDATE_SLICE) {
+    TNX_TRY(tnx_layout_slice(g, &part, (int)n->ints[0], n->ints[1], u->sizes[n->ints[0]], n->ints[2]));
+  } else if (n->op == TNX_OP_UPDATE_STRIDED) {
+    if (!tnx_layout_is_contiguous(g, &dest)) return tnx_fail(TNX_NOT_IMPLEMENTED, "as_strided_scatter into a tensor that is not contiguous");
+    part.rank = u->rank;
+    for (int i = 0; i < u->rank; i++) {
+      part.sizes[i] = u->sizes[i];
+      part.strides[i] = n->ints[i + 1];
+    }
+    TNX_TRY(tnx_graph_dim(g, TNX_DIM_ADD, part.offset, n->ints[0], &part.offset));
+  } else {
+    tnx_node view = {.op = TNX_OP_DIAGONAL, .n_ints = n->n_ints, .ints = n->ints, .first = n->inputs[1]};
+    bool ok;
+    TNX_TRY(tnx_layout_view(g, &view, &dest, &part, &ok));
+  }
+  return copy_unless_there(pl, n->inputs[1], &part);
+}
+
+/* GATHER and SCATTER steps: see tnx_step.dims. */
+static tnx_status indexed_step(tnx_planner *pl, uint8_t kind, uint8_t op, const char *name, const int8_t *dims, int n_dims, const tnx_layout *layouts, int n) {
+  tnx_step s = {.kind = kind, .op = op, .name = name, .n_reduced = 0};
+  s.dims = tnx_arena_copy(&pl->p->arena, dims, (size_t)n_dims);
+  return s.dims ? tnx_planner_step(pl, s, layouts, (uint32_t)n) : no_memory();
+}
+
+/* dims for an index of n adjacent dimensions of x (from `first` on) by index tensors of rank ri; walks x's rank - n + ri dimensions. */
+static int replaced_dims(int rank, int first, int n, int ri, int8_t *dims) {
+  int k = 0;
+  for (int i = 0; i < first; i++) dims[k++] = (int8_t)i;
+  for (int i = 0; i < ri; i++) dims[k++] = -1;
+  for (int i = first + n; i < rank; i++) dims[k++] = (int8_t)i;
+  return k;
+}
+
+static tnx_status emit_indexed(tnx_planner *pl, const tnx_node *n) {
+  tnx_graph *g = pl->g;
+  const char *name = tnx_op_get_info((tnx_op)n->op)->name;
+  bool scatter = n->op == TNX_OP_SCATTER || n->op == TNX_OP_PUT || n->op == TNX_OP_INDEX_PUT;
+  int rank = g->values.data[n->inputs[0]].rank;
+  int8_t dims[TNX_MAX_RANK * 3 + 8];
+  int k = 0, n_index = 1;
+  tnx_layout l[TNX_MAX_RANK + 3]; /* the indexed operand, the other side, indices */
+  const tnx_value *index = &n->inputs[1];
+  if (scatter) {
+    TNX_TRY(tnx_planner_dest(pl, n->first, &l[0]));
+    TNX_TRY(copy_unless_there(pl, n->inputs[0], &l[0]));
+    if (n->op == TNX_OP_INDEX_PUT) {
+      index = &n->inputs[2];
+      n_index = (int)n->n_inputs - 2;
+    }
+    TNX_TRY(tnx_planner_need(pl, n->op == TNX_OP_INDEX_PUT ? n->inputs[1] : n->inputs[2], &l[1]));
+  } else {
+    TNX_TRY(tnx_planner_need(pl, n->inputs[0], &l[0]));
+    n_index = (int)n->n_inputs - 1;
+  }
+  if (n_index > TNXK_INDEX_MAX) return tnx_fail(TNX_NOT_IMPLEMENTED, "indexing with more than %d index tensors", TNXK_INDEX_MAX);
+  for (int i = 0; i < n_index; i++) TNX_TRY(tnx_planner_need(pl, index[i], &l[2 + i]));
+  int ri = l[2].rank;
+  if (n->op == TNX_OP_GATHER || n->op == TNX_OP_SCATTER) {
+    for (int i = 0; i < rank; i++) dims[k++] = i == n->ints[0] ? -1 : (int8_t)i;
+    dims[k++] = (int8_t)n->ints[0];
+    dims[k++] = 0;
+  } else if (n->op == TNX_OP_TAKE || n->op == TNX_OP_PUT) {
+    k = replaced_dims(rank, (int)n->ints[0], 1, ri, dims);
+    dims[k++] = (int8_t)n->ints[0];
+    dims[k++] = (int8_t)n->ints[0];
+  } else {
+    const tnx_dim *walked = n->ints + (n->op == TNX_OP_INDEX_PUT);
+    k = replaced_dims(rank, (int)walked[0], n_index, ri, dims);
+    for (int i = 0; i < n_index; i++) {
+      dims[k++] = (int8_t)walked[i];
+      dims[k++] = (int8_t)walked[0];
+    }
+  }
+  if (!scatter) TNX_TRY(tnx_planner_dest(pl, n->first, &l[1]));
+  uint8_t mode = 0;
+  if (scatter) mode = (uint8_t)n->ints[n->op == TNX_OP_INDEX_PUT ? 0 : 1];
+  return indexed_step(pl, scatter ? TNX_STEP_SCATTER : TNX_STEP_GATHER, mode, name, dims, k, l, 2 + n_index);
+}
+
+static tnx_status emit_scan(tnx_planner *pl, const tnx_node *n) {
+  tnx_layout l[3] = {{0}};
+  static const uint8_t ops[TNX_OP_COUNT] = {[TNX_OP_CUMSUM] = TNXK_CUMSUM, [TNX_OP_CUMPROD] = TNXK_CUMPROD, [TNX_OP_CUMMAX] = TNXK_CUMMAX,
+                                            [TNX_OP_CUMMIN] = TNXK_CUMMIN, [TNX_OP_LOGCUMSUMEXP] = TNXK_LOGCUMSUMEXP};
+  TNX_TRY(tnx_planner_need(pl, n->inputs[0], &l[0]));
+  TNX_TRY(tnx_planner_dest(pl, n->first, &l[1]));
+  if (n->n_results > 1) TNX_TRY(tnx_planner_dest(pl, n->first + 1, &l[2]));
+  tnx_step s = {.kind = n->op == TNX_OP_TOPK ? TNX_STEP_TOPK : TNX_STEP_SCAN, .dim = (int8_t)n->ints[0], .name = tnx_op_get_info((tnx_op)n->op)->name};
+  s.op = n->op == TNX_OP_TOPK ? (uint8_t)n->ints[1] : ops[n->op];
+  return tnx_planner_step(pl, s, l, 3);
+}
+
+/* x as a matrix over its last dimension: leading dimensions merged; a copy where strides do not allow it. */
+static tnx_status as_matrix(tnx_planner *pl, const tnx_layout *x, bool may_copy, tnx_layout *out, bool *ok) {
+  tnx_graph *g = pl->g;
+  tnx_dim rows = 1, sizes[2];
+  for (int i = 0; i + 1 < x->rank; i++) TNX_TRY(tnx_graph_dim(g, TNX_DIM_MUL, rows, x->sizes[i], &rows));
+  sizes[0] = rows;
+  sizes[1] = x->sizes[x->rank - 1];
+  /* merge the rows only: the last dimension keeps whatever stride it has */
+  tnx_layout lead = *x;
+  lead.rank--;
+  tnx_layout merged;
+  TNX_TRY(tnx_layout_reshape(g, &lead, 1, sizes, &merged, ok));
+  *out = *x;
+  out->rank = 2;
+  out->sizes[0] = sizes[0];
+  out->sizes[1] = sizes[1];
+  out->strides[1] = x->strides[x->rank - 1];
+  if (*ok) {
+    out->strides[0] = merged.strides[0];
+    return TNX_OK;
+  }
+  if (!may_copy) return TNX_OK;
+  tnx_value_data v = {.rank = x->rank, .dtype = x->dtype, .sizes = x->sizes};
+  tnx_layout copy;
+  TNX_TRY(new_temp(pl, &v, &copy));
+  TNX_TRY(tnx_planner_copy(pl, x, &copy));
+  *out = copy;
+  out->rank = 2;
+  out->sizes[0] = rows;
+  out->sizes[1] = sizes[1];
+  out->strides[0] = sizes[1];
+  out->strides[1] = 1;
+  *ok = true;
+  return TNX_OK;
+}
+
+/* MATMUL steps: a, b, c, add, gate. */
+static tnx_status emit_product(tnx_planner *pl, const tnx_node *n) {
+  tnx_layout l[5] = {{0}};
+  tnx_step s = {.kind = TNX_STEP_MATMUL, .name = tnx_op_get_info((tnx_op)n->op)->name, .numbers = {1, 0}};
+  if (n->op == TNX_OP_LINEAR) {
+    tnx_layout x, out;
+    bool ok, flat;
+    TNX_TRY(tnx_planner_need(pl, n->inputs[0], &x));
+    TNX_TRY(as_matrix(pl, &x, true, &l[0], &ok));
+    TNX_TRY(tnx_planner_need(pl, n->inputs[1], &l[1]));
+    tnx_dim k = l[1].sizes[1], ks = l[1].strides[1]; /* weight [n, k] is b [k, n] */
+    l[1].sizes[1] = l[1].sizes[0];
+    l[1].strides[1] = l[1].strides[0];
+    l[1].sizes[0] = k;
+    l[1].strides[0] = ks;
+    if (n->n_inputs > 2) {
+      TNX_TRY(tnx_planner_need(pl, n->inputs[2], &l[3]));
+      l[3].rank = 2;
+      l[3].sizes[1] = l[3].sizes[0];
+      l[3].strides[1] = l[3].strides[0];
+      l[3].sizes[0] = l[0].sizes[0];
+      l[3].strides[0] = 0;
+      s.numbers[1] = 1;
+    }
+    s.op = (uint8_t)n->ints[0];
+    TNX_TRY(tnx_planner_dest(pl, n->first, &out));
+    TNX_TRY(as_matrix(pl, &out, false, &l[2], &flat));
+    if (flat) return tnx_planner_step(pl, s, l, 5);
+    tnx_layout temp;
+    TNX_TRY(new_temp(pl, &pl->g->values.data[n->first], &temp));
+    TNX_TRY(as_matrix(pl, &temp, false, &l[2], &flat));
+    TNX_TRY(tnx_planner_step(pl, s, l, 5));
+    return tnx_planner_copy(pl, &temp, &out);
+  }
+  int first = n->op == TNX_OP_ADDMM;
+  TNX_TRY(tnx_planner_need(pl, n->inputs[first], &l[0]));
+  TNX_TRY(tnx_planner_need(pl, n->inputs[first + 1], &l[1]));
+  if (n->op == TNX_OP_ADDMM) {
+    s.numbers[0] = n->floats[1];
+    s.numbers[1] = n->floats[0];
+    if (n->floats[0] != 0) TNX_TRY(tnx_planner_need(pl, n->inputs[0], &l[3]));
+  }
+  TNX_TRY(tnx_planner_dest(pl, n->first, &l[2]));
+  return tnx_planner_step(pl, s, l, 5);
+}
+
+/* ATTENTION: q, k, v, mask, out, lse. ATTENTION_BACKWARD: those, then dout, dq, dk, dv. */
+static tnx_status emit_attention(tnx_planner *pl, const tnx_node *n) {
+  tnx_layout l[10] = {{0}};
+  bool backward = n->op == TNX_OP_ATTENTION_BACKWARD;
+  tnx_step s = {.kind = backward ? TNX_STEP_ATTENTION_BACKWARD : TNX_STEP_ATTENTION, .op = (uint8_t)n->ints[0], .name = tnx_op_get_info((tnx_op)n->op)->name};
+  s.numbers[0] = n->floats[0];
+  const tnx_value *in = n->inputs;
+  for (int i = 0; i < 3; i++) TNX_TRY(tnx_planner_need(pl, in[backward + i], &l[i]));
+  if (n->ints[1]) TNX_TRY(tnx_planner_need(pl, in[backward ? 6 : 3], &l[3]));
+  if (!backward) {
+    TNX_TRY(tnx_planner_dest(pl, n->first, &l[4]));
+    if (tnx_planner_stored(pl, n->first + 1)) TNX_TRY(tnx_planner_dest(pl, n->first + 1, &l[5]));
+    return tnx_planner_step(pl, s, l, 6);
+  }
+  TNX_TRY(tnx_planner_need(pl, in[4], &l[4]));
+  TNX_TRY(tnx_planner_need(pl, in[5], &l[5]));
+  TNX_TRY(tnx_planner_need(pl, in[0], &l[6]));
+  for (int i = 0; i < 3; i++) TNX_TRY(tnx_planner_dest(pl, n->first + (tnx_value)i, &l[7 + i]));
+  return tnx_planner_step(pl, s, l, 10);
+}
+
+static tnx_status emit(tnx_planner *pl, tnx_node_id id) {
+  const tnx_node n = pl->g->nodes.data[id];
+  switch (tnx_op_get_info((tnx_op)n.op)->klass) {
+    case TNX_CLASS_LEAF:
+    case TNX_CLASS_VIEW: return TNX_OK; /* on demand */
+    case TNX_CLASS_DATA: return n.op == TNX_OP_CONCAT ? emit_concat(pl, &n) : n.op == TNX_OP_PAD ? emit_pad(pl, &n) : emit_update(pl, &n);
+    case TNX_CLASS_INDEX: return emit_indexed(pl, &n);
+    case TNX_CLASS_SCAN: return emit_scan(pl, &n);
+    case TNX_CLASS_PRODUCT:
+      return n.op == TNX_OP_ATTENTION || n.op == TNX_OP_ATTENTION_BACKWARD ? emit_attention(pl, &n) : emit_product(pl, &n);
+    default: { /* pointwise and reductions: in a group */
+      uint32_t grp = pl->a.group[id];
+      return pl->a.groups.data[grp].last == id ? tnx_planner_group(pl, grp) : TNX_OK;
+    }
+  }
+}
+
+/* ---- inputs, outputs ---- */
+
+static tnx_status bind_inputs(tnx_planner *pl) {
+  tnx_graph *g = pl->g;
+  tnx_plan *p = pl->p;
+  for (uint32_t i = 0; i < g->inputs.len; i++) {
+    const tnx_input *in = &g->inputs.data[i];
+    const tnx_value_data *v = &g->values.data[in->value];
+    bool host = v->flags & TNX_VALUE_HOST;
+    tnx_plan_input pi = {v->dtype, v->rank, v->flags, host ? p->n_hosts++ : TNX_NO_TENSOR};
+    if (!tnx_vec_push(&p->inputs, pi)) return no_memory();
+    uint32_t buffer;
+    TNX_TRY(tnx_planner_buffer(pl, host ? TNX_BUFFER_HOST : TNX_BUFFER_INPUT, host ? pi.host : i, v->dtype, 0, &buffer));
+    tnx_layout *l = &pl->loc[in->value];
+    TNX_TRY(tnx_layout_contiguous(g, v, buffer, l));
+    if (in->strides)
+      for (int d = 0; d < v->rank; d++) l->strides[d] = in->strides[d];
+  }
+  return TNX_OK;
+}
+
+static tnx_status bind_outputs(tnx_planner *pl) {
+  tnx_graph *g = pl->g;
+  for (uint32_t i = 0; i < g->outputs.len; i++) {
+    const tnx_output *o = &g->outputs.data[i];
+    tnx_plan_output po = {.into = o->into, .none = o->value == 0};
+    if (o->value) {
+      const tnx_value_data *v = &g->values.data[o->value];
+      uint32_t buffer = 0;
+      if (o->into == TNX_NO_TENSOR) TNX_TRY(tnx_planner_buffer(pl, TNX_BUFFER_OUTPUT, i, v->dtype, 0, &buffer));
+      TNX_TRY(tnx_layout_contiguous(g, v, buffer, &po.layout));
+      if (o->strides)
+        for (int d = 0; d < v->rank; d++) po.layout.strides[d] = o->strides[d];
+    }
+    if (!tnx_vec_push(&pl->p->outputs, po)) return no_memory();
+  }
+  return TNX_OK;
+}
+
+/* What was not computed in place is copied at the end: new outputs first, since they may be old contents of inputs that are overwritten. */
+static tnx_status finish_outputs(tnx_planner *pl) {
+  tnx_graph *g = pl->g;
+  for (int part = 0; part < 2; part++)
+    for (uint32_t i = 0; i < g->outputs.len; i++) {
+      const tnx_output *o = &g->outputs.data[i];
+      bool is_new = o->into == TNX_NO_TENSOR;
+      if (!o->value || is_new != (part == 0)) continue;
+      const tnx_layout *dest = is_new ? &pl->p->outputs.data[i].layout : &pl->loc[g->inputs.data[o->into].value];
+      tnx_layout x;
+      if (part == 1 && pl->loc[o->value].buffer && pl->p->buffers.data[pl->loc[o->value].buffer].kind == TNX_BUFFER_INPUT &&
+          !tnx_layout_equal(&pl->loc[o->value], dest)) {
+        /* from an input into another one: an earlier copy of this loop may have overwritten it, so all such sources are saved first */
+        TNX_TRY(new_temp(pl, &g->values.data[o->value], &x));
+        TNX_TRY(tnx_planner_copy(pl, &pl->loc[o->value], &x));
+        TNX_TRY(tnx_planner_copy(pl, &x, dest));
+        continue;
+      }
+      TNX_TRY(copy_unless_there(pl, o->value, dest));
+    }
+  return TNX_OK;
+}
+
+/* ---- the plan ---- */
+
+static void plan_destroy(tnx_plan *p) {
+  for (int i = 0; i < TNX_PLAN_INSTANCES; i++)
+    if (p->instances[i]) tnx_instance_release(p->instances[i]);
+  tnx_vec_fini(&p->steps);
+  tnx_vec_fini(&p->buffers);
+  tnx_vec_fini(&p->inputs);
+  tnx_vec_fini(&p->outputs);
+  tnx_vec_fini(&p->dims);
+  tnx_arena_fini(&p->arena);
+  pthread_mutex_destroy(&p->mutex);
+  tnx_heap_free(p);
+}
+
+void tnx_plan_retain(tnx_plan *p) { atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed); }
+
+void tnx_plan_release(tnx_plan *p) {
+  if (p && atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) == 1) plan_destroy(p);
+}
+
+static tnx_status build(tnx_planner *pl) {
+  tnx_graph *g = pl->g;
+  TNX_TRY(bind_inputs(pl));
+  TNX_TRY(bind_outputs(pl));
+  TNX_TRY(tnx_planner_place(pl));
+  for (tnx_node_id id = 1; id < g->nodes.len; id++)
+    if (pl->a.live[id]) TNX_TRY(emit(pl, id));
+  return finish_outputs(pl);
+}
+
+tnx_status tnx_plan_build(tnx_graph *g, bool fuse, tnx_plan **out) {
+  tnx_status status = TNX_OK;
+  tnx_planner pl = {.g = g};
+  tnx_plan *p = tnx_heap_zalloc(1, sizeof *p);
+  if (!p) return no_memory();
+  p->refs = 1;
+  tnx_arena_init(&p->arena);
+  pthread_mutex_init(&p->mutex, NULL);
+  pl.p = p;
+  p->name = tnx_arena_strdup(&p->arena, g->name);
+  if (!p->name || !tnx_vec_push(&p->buffers, (tnx_buffer){0})) status = no_memory();
+  if (status == TNX_OK) status = tnx_passes_run(g, fuse, &pl.a);
+  if (status != TNX_OK) {
+    plan_destroy(p);
+    return status;
+  }
+  pl.loc = TNX_ARENA_ARRAY(&pl.a.arena, tnx_layout, g->values.len);
+  pl.place = TNX_ARENA_ARRAY(&pl.a.arena, tnx_layout, g->values.len);
+  status = pl.loc && pl.place ? build(&pl) : no_memory();
+  tnx_analysis_fini(&pl.a);
+  if (status == TNX_OK) {
+    p->n_symbols = g->symbols.len;
+    p->n_exprs = g->exprs.len;
+    p->exprs = tnx_arena_copy(&p->arena, g->exprs.data, g->exprs.len * sizeof *g->exprs.data);
+    if (!p->exprs) status = no_memory();
+  }
+  if (status != TNX_OK) {
+    plan_destroy(p);
+    return status;
+  }
+  *out = p;
+  return TNX_OK;
+}

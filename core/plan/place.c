@@ -1,0 +1,138 @@
+/* Placement: who writes straight into an output, into a mutated input, or into a part of a larger result.
+ *
+ * A value gets at most one place. Outputs are placed first, then concatenations and updates hand parts of their own place down to their operands:
+ * an update (index_copy into a cache, ...) whose base is the very memory it is placed in costs no copy of the base. A mutated input's memory is
+ * written directly only if everything that still reads its old contents runs before, or reads each element in the step that overwrites it. */
+#include <string.h>
+
+#include "plan/plan.h"
+
+enum { AT_END = UINT32_MAX };
+
+typedef struct reads {
+  tnx_node_id any;    /* last position that reads the memory in any way */
+  tnx_node_id direct; /* last position that reads it element by element, in a MAP or ROW program, unviewed */
+} reads;
+
+static bool is_update(uint16_t op) {
+  return op == TNX_OP_UPDATE_SLICE || op == TNX_OP_UPDATE_STRIDED || op == TNX_OP_UPDATE_DIAGONAL || op == TNX_OP_SCATTER || op == TNX_OP_PUT || op == TNX_OP_INDEX_PUT;
+}
+
+static void later(tnx_node_id *a, tnx_node_id b) {
+  if (b > *a) *a = b;
+}
+
+/* The last reads of v's memory, through views; `skip` is a node whose use of v as base does not count. */
+static void see_reads(const tnx_planner *pl, tnx_value v, bool viewed, tnx_node_id skip, reads *r) {
+  const tnx_analysis *a = &pl->a;
+  if (a->is_output[v]) later(&r->any, AT_END);
+  for (uint32_t i = a->user_begin[v]; i < a->user_begin[v + 1]; i++) {
+    tnx_node_id id = a->users[i];
+    const tnx_node *n = &pl->g->nodes.data[id];
+    if (tnx_op_get_info((tnx_op)n->op)->klass == TNX_CLASS_VIEW) {
+      see_reads(pl, n->first, true, skip, r);
+      continue;
+    }
+    uint32_t grp = a->group[id];
+    if (id == skip && n->inputs[0] == v) {
+      /* as another operand too? */
+      for (uint32_t j = 1; j < n->n_inputs; j++)
+        if (n->inputs[j] == v) later(&r->any, id);
+    } else if (grp && !viewed && a->groups.data[grp].mode != TNX_GROUP_REDUCE) {
+      later(&r->direct, a->groups.data[grp].last);
+    } else {
+      later(&r->any, tnx_planner_position(pl, id));
+    }
+  }
+}
+
+/* The node that really computes v, looking through views. */
+static tnx_node_id origin(const tnx_planner *pl, tnx_value v) {
+  const tnx_node *n = tnx_graph_producer(pl->g, v);
+  while (tnx_op_get_info((tnx_op)n->op)->klass == TNX_CLASS_VIEW) n = tnx_graph_producer(pl->g, n->inputs[0]);
+  return pl->g->values.data[n->first].node;
+}
+
+/* May the node that computes v write into input k's memory? */
+static bool may_overwrite(const tnx_planner *pl, tnx_value v, uint32_t k) {
+  const tnx_graph *g = pl->g;
+  tnx_node_id writer = origin(pl, v);
+  const tnx_node *w = &g->nodes.data[writer];
+  if (g->inputs.data[k].overlaps) return false;
+  bool in_place_base = is_update(w->op) && tnx_graph_producer(g, w->inputs[0])->op == TNX_OP_INPUT;
+  reads r = {0, 0};
+  for (uint32_t i = 0; i < g->inputs.len; i++)
+    if (i == k || (g->inputs.data[i].alias != TNX_NO_TENSOR && g->inputs.data[i].alias == g->inputs.data[k].alias))
+      see_reads(pl, g->inputs.data[i].value, false, in_place_base && i == k ? writer : 0, &r);
+  tnx_node_id pos = tnx_planner_position(pl, writer);
+  uint32_t grp = pl->a.group[writer];
+  bool elementwise = grp && pl->a.groups.data[grp].mode != TNX_GROUP_REDUCE && g->values.data[v].node == writer;
+  return r.any < pos && (elementwise ? r.direct <= pos : r.direct < pos);
+}
+
+static tnx_status set_place(tnx_planner *pl, tnx_value v, const tnx_layout *l, bool *done);
+
+/* v has a place: hands parts of it down. */
+static tnx_status hand_down(tnx_planner *pl, tnx_value v) {
+  tnx_graph *g = pl->g;
+  const tnx_node *n = tnx_graph_producer(g, v);
+  bool ok;
+  if (n->op == TNX_OP_CONCAT) {
+    tnx_dim start = 0;
+    int dim = (int)n->ints[0];
+    for (uint32_t i = 0; i < n->n_inputs; i++) {
+      tnx_layout part = pl->place[v];
+      tnx_dim len = g->values.data[n->inputs[i]].sizes[dim];
+      TNX_TRY(tnx_layout_slice(g, &part, dim, start, len, 1));
+      TNX_TRY(set_place(pl, n->inputs[i], &part, &ok));
+      TNX_TRY(tnx_graph_dim(g, TNX_DIM_ADD, start, len, &start));
+    }
+  } else if (is_update(n->op)) {
+    tnx_value base = n->inputs[0];
+    const tnx_analysis *a = &pl->a;
+    /* the base is computed right where it is updated, if nobody else wants it as it was */
+    bool only = a->user_begin[base + 1] - a->user_begin[base] == 1 && !a->is_output[base];
+    if (only) TNX_TRY(set_place(pl, base, &pl->place[v], &ok));
+  }
+  return TNX_OK;
+}
+
+static tnx_status set_place(tnx_planner *pl, tnx_value v, const tnx_layout *l, bool *done) {
+  tnx_graph *g = pl->g;
+  const tnx_node *n = tnx_graph_producer(g, v);
+  *done = false;
+  uint8_t klass = tnx_op_get_info((tnx_op)n->op)->klass;
+  if (pl->place[v].buffer || klass == TNX_CLASS_LEAF) return TNX_OK;
+  if (klass == TNX_CLASS_VIEW) {
+    tnx_layout inner;
+    bool ok;
+    TNX_TRY(tnx_layout_unview(g, n, l, &inner, &ok));
+    return ok ? set_place(pl, n->inputs[0], &inner, done) : TNX_OK;
+  }
+  pl->place[v] = *l;
+  *done = true;
+  return hand_down(pl, v);
+}
+
+tnx_status tnx_planner_place(tnx_planner *pl) {
+  tnx_graph *g = pl->g;
+  bool ok;
+  for (uint32_t i = 0; i < g->outputs.len; i++) {
+    const tnx_output *o = &g->outputs.data[i];
+    if (!o->value) continue;
+    if (o->into == TNX_NO_TENSOR) TNX_TRY(set_place(pl, o->value, &pl->p->outputs.data[i].layout, &ok));
+    else if (may_overwrite(pl, o->value, o->into)) TNX_TRY(set_place(pl, o->value, &pl->loc[g->inputs.data[o->into].value], &ok));
+  }
+  for (tnx_node_id id = g->nodes.len; id-- > 1;) {
+    const tnx_node *n = &g->nodes.data[id];
+    if (!pl->a.live[id] || pl->place[n->first].buffer || !(n->op == TNX_OP_CONCAT || is_update(n->op))) continue;
+    const tnx_value_data *v = &g->values.data[n->first];
+    tnx_dim elements = 1;
+    for (int i = 0; i < v->rank; i++) TNX_TRY(tnx_graph_dim(g, TNX_DIM_MUL, elements, v->sizes[i], &elements));
+    uint32_t buffer;
+    TNX_TRY(tnx_planner_buffer(pl, TNX_BUFFER_TEMP, pl->p->n_temps++, v->dtype, elements, &buffer));
+    TNX_TRY(tnx_layout_contiguous(g, v, buffer, &pl->place[n->first]));
+    TNX_TRY(hand_down(pl, n->first));
+  }
+  return TNX_OK;
+}
