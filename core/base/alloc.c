@@ -22,7 +22,7 @@ void *tnx_heap_alloc(size_t size) {
 }
 
 void *tnx_heap_zalloc(size_t count, size_t size) {
-  if (fails_now()) return NULL;
+  if (fails_now() || (size && count > SIZE_MAX / size)) return NULL;
   void *p = calloc(count ? count : 1, size ? size : 1);
   if (p) atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
   return p;

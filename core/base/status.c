@@ -41,6 +41,7 @@ void tnx_error_prefix(const char *fmt, ...) {
   int n = vsnprintf(text, sizeof text, fmt, ap);
   va_end(ap);
   if (n < 0 || (size_t)n + 3 >= sizeof text) return;
-  snprintf(text + n, sizeof text - (size_t)n, ": %s", error_text);
+  size_t room = sizeof text - (size_t)n - 3;
+  snprintf(text + n, sizeof text - (size_t)n, ": %.*s", (int)room, error_text);
   memcpy(error_text, text, sizeof text);
 }
