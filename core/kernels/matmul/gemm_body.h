@@ -13,15 +13,18 @@
 enum {
   MR = TNXK_MR,
   NR = 2 * VL,
-  KC_MAX = 320,
+  KC_MAX = 320, /* packed columns */
   MB_MAX = 192 / MR * MR,
   NB_MAX = 256,
   UNIT_MACS = 1 << 20 /* what a unit aims at */
 };
 #define SHARED_A_MAX ((int64_t)128 << 20)
 
+/* Packed columns of k elements: a column is one float32, or with TNXK_PAIRS two bfloat16 of consecutive k in one word. */
+#define KCOLS(k) (((k) + KSTEP - 1) / KSTEP)
+
 typedef struct gemm_plan {
-  int64_t batches, mblocks, nblocks, mb, nb, kc;
+  int64_t batches, mblocks, nblocks, mb, nb, kc; /* kc: in packed columns */
   int64_t panels; /* of a, in one batch item */
   bool a_local;
   size_t panel_bytes, a_bytes, b_bytes, tile_bytes; /* one whole panel of a; worker scratch parts */
@@ -30,42 +33,49 @@ typedef struct gemm_plan {
 static gemm_plan plan_gemm(const tnxk_matmul *q) {
   gemm_plan g;
   g.batches = mm_batches(q);
-  int64_t steps = mm_ceil(q->k, KC_MAX);
-  g.kc = steps == 1 ? q->k : mm_round_up(mm_ceil(q->k, steps), VL);
+  const int64_t columns = KCOLS(q->k), steps = mm_ceil(columns, KC_MAX);
+  g.kc = steps == 1 ? columns : mm_round_up(mm_ceil(columns, steps), VL);
   int64_t mblocks = mm_ceil(q->m, MB_MAX);
   g.mb = mm_round_up(mm_ceil(q->m, mblocks), MR);
   g.mblocks = mm_ceil(q->m, g.mb);
   g.panels = mm_ceil(q->m, MR);
-  double packed = (double)g.batches * (double)(g.panels * MR) * (double)q->k * 4;
+  double packed = (double)g.batches * (double)(g.panels * MR) * (double)columns * 4;
   g.a_local = packed > (double)SHARED_A_MAX || (q->n <= NB_MAX && g.batches * g.mblocks >= 8);
   int64_t nb = NB_MAX;
   if (!g.a_local) nb = mm_min(NB_MAX, mm_max(UNIT_MACS / (g.mb * q->k), 32));
   int64_t nblocks = mm_ceil(q->n, mm_round_up(nb, NR));
   g.nb = mm_round_up(mm_ceil(q->n, nblocks), NR);
   g.nblocks = mm_ceil(q->n, g.nb);
-  g.panel_bytes = mm_align64((size_t)(MR * q->k + VL) * 4);
+  g.panel_bytes = mm_align64((size_t)(MR * columns + VL) * 4);
   g.a_bytes = g.a_local ? mm_align64((size_t)(g.mb * g.kc + VL) * 4) : 0;
   g.b_bytes = mm_align64((size_t)(g.nb * g.kc) * 4);
   g.tile_bytes = mm_align64((size_t)(g.mb * g.nb) * 4);
   return g;
 }
 
-/* Packs `rows` rows whose k elements lie at unit distance: out[x * width + row]. A row is `rs` bytes from the next. */
+/* Packing takes `rows` rows of k elements and writes out[column * width + row] for the KCOLS(k) packed columns. */
+
+/* One packed column of a row, from elements that lie side by side. */
+INL V load_columns(const char *p, int dt) { return PAIRS ? v_load((const float *)p) : v_load_dt(p, dt); }
+INL V load_columns_part(const char *p, int64_t bytes, int dt) { return v_load_dt_part(p, bytes, PAIRS ? TNX_F32 : dt); }
+
+/* k at unit distance; a row is `rs` bytes from the next. */
 INL void pack_k_dt(const char *p, int64_t rs, int64_t rows, int64_t k, float *out, const int width, const int dt) {
-  const int es = dt == TNX_F32 ? 4 : 2;
+  const int es = dt == TNX_F32 ? 4 : 2, ces = es * KSTEP;
+  const int64_t columns = KCOLS(k);
   for (int g = 0; g < width; g += VL) {
     const int w = width - g < VL ? width - g : VL;
     const char *pg = p + g * rs;
     const int64_t live = rows - g;
-    for (int64_t x = 0; x < k; x += VL) {
-      const int64_t n = mm_min(VL, k - x);
+    for (int64_t x = 0; x < columns; x += VL) {
+      const int64_t bytes = mm_min(VL * ces, k * es - x * ces), n = mm_min(VL, columns - x);
       V r[VL];
-      if (live >= w && n == VL) {
+      if (live >= w && bytes == VL * ces) {
 #pragma GCC unroll 16
-        for (int i = 0; i < VL; i++) r[i] = i < w ? v_load_dt(pg + i * rs + x * es, dt) : v_zero();
+        for (int i = 0; i < VL; i++) r[i] = i < w ? load_columns(pg + i * rs + x * ces, dt) : v_zero();
       } else {
         for (int i = 0; i < VL; i++)
-          r[i] = i < w && i < live ? v_load_dt_part(pg + i * rs + x * es, n, dt) : v_zero();
+          r[i] = i < w && i < live ? load_columns_part(pg + i * rs + x * ces, bytes, dt) : v_zero();
       }
       v_transpose(r);
       float *o = out + x * width + g;
@@ -80,16 +90,24 @@ INL void pack_k_dt(const char *p, int64_t rs, int64_t rows, int64_t k, float *ou
   }
 }
 
-/* Packs rows that lie at unit distance for each k; k steps by `cs` bytes. */
+/* Rows at unit distance for each k; k steps by `cs` bytes. */
 INL void pack_r_dt(const char *p, int64_t cs, int64_t rows, int64_t k, float *out, const int width, const int dt) {
   const int es = dt == TNX_F32 ? 4 : 2;
-  const bool wide_ok = rows >= width && (width % VL == 0 || cs >= VL * es);
-  for (int64_t x = 0; x < k; x++) {
+  /* A narrow panel reads past its rows into the same or the next k, so not at the last one. */
+  const bool exact = width % VL == 0;
+  const bool wide_ok = rows >= width && (exact || cs >= VL * es);
+  for (int64_t x = 0; x < k; x += KSTEP) {
     const char *px = p + x * cs;
-    float *o = out + x * width;
+    float *o = out + x / KSTEP * width;
     for (int g = 0; g < width; g += VL) {
-      if (wide_ok && (width % VL == 0 || x + 1 < k)) v_store(o + g, v_load_dt(px + g * es, dt));
-      else v_store(o + g, v_load_dt_part(px + g * es, mm_max(0, mm_min(mm_min(VL, width - g), rows - g)), dt));
+      V v[KSTEP];
+      for (int h = 0; h < KSTEP; h++) {
+        if (x + h >= k) v[h] = v_zero();
+        else if (wide_ok && (exact || x + h + 1 < k)) v[h] = v_load_dt(px + h * cs + g * es, dt);
+        else v[h] = v_load_dt_part(px + h * cs + g * es, mm_max(0, mm_min(mm_min(VL, width - g), rows - g)) * es, dt);
+      }
+      /* A pair's first element is the low half of the word. */
+      v_store(o + g, PAIRS ? (V)((VU)v[KSTEP - 1] | (VU)v[0] >> 16) : v[0]);
     }
   }
 }
@@ -97,12 +115,13 @@ INL void pack_r_dt(const char *p, int64_t cs, int64_t rows, int64_t k, float *ou
 INL void pack_any_dt(const char *p, int64_t rs, int64_t cs, int64_t rows, int64_t k, float *out, const int width,
                      const int dt) {
   const int es = dt == TNX_F32 ? 4 : 2;
-  for (int64_t x = 0; x < k; x++)
+  for (int64_t x = 0; x < k; x += KSTEP)
     for (int g = 0; g < width; g += VL) {
       char buf[4 * VL] = {0};
       for (int i = 0; i < VL && g + i < width && g + i < rows; i++)
-        memcpy(buf + i * es, p + (g + i) * rs + x * cs, (size_t)es);
-      v_store(out + x * width + g, v_load_dt(buf, dt));
+        for (int h = 0; h < KSTEP && x + h < k; h++)
+          memcpy(buf + (i * KSTEP + h) * es, p + (g + i) * rs + (x + h) * cs, (size_t)es);
+      v_store(out + x / KSTEP * width + g, load_columns(buf, dt));
     }
 }
 
@@ -115,19 +134,27 @@ INL void pack_panel_dt(const char *p, int64_t rs, int64_t cs, int64_t rows, int6
 }
 
 /* One panel of `width` rows from p: rows at distance rs, k at distance cs (elements). `out` has room for VL floats more. */
+INL void pack_panel(const char *p, int64_t rs, int64_t cs, int64_t rows, int64_t k, float *out, const int width, int dt) {
+#if !defined(TNXK_PAIRS)
+  if (dt == TNX_F32) {
+    pack_panel_dt(p, rs, cs, rows, k, out, width, TNX_F32);
+    return;
+  }
+  if (dt == TNX_F16) {
+    pack_panel_dt(p, rs, cs, rows, k, out, width, TNX_F16);
+    return;
+  }
+#endif
+  pack_panel_dt(p, rs, cs, rows, k, out, width, TNX_BF16);
+}
 static void pack_a(const char *p, int64_t rs, int64_t cs, int64_t rows, int64_t k, float *out, int dt) {
-  if (dt == TNX_F32) pack_panel_dt(p, rs, cs, rows, k, out, MR, TNX_F32);
-  else if (dt == TNX_BF16) pack_panel_dt(p, rs, cs, rows, k, out, MR, TNX_BF16);
-  else pack_panel_dt(p, rs, cs, rows, k, out, MR, TNX_F16);
+  pack_panel(p, rs, cs, rows, k, out, MR, dt);
 }
-
 static void pack_b(const char *p, int64_t rs, int64_t cs, int64_t rows, int64_t k, float *out, int dt) {
-  if (dt == TNX_F32) pack_panel_dt(p, rs, cs, rows, k, out, NR, TNX_F32);
-  else if (dt == TNX_BF16) pack_panel_dt(p, rs, cs, rows, k, out, NR, TNX_BF16);
-  else pack_panel_dt(p, rs, cs, rows, k, out, NR, TNX_F16);
+  pack_panel(p, rs, cs, rows, k, out, NR, dt);
 }
 
-/* c[mr x NR] (+)= panel a times panel b. */
+/* c[mr x NR] (+)= panel a times panel b, k packed columns. */
 INL void micro_rows(const float *a, const float *b, int64_t k, float *c, int64_t cs, bool accumulate, const int mr) {
   V acc[MR][2];
 #pragma GCC unroll 16
@@ -138,8 +165,8 @@ INL void micro_rows(const float *a, const float *b, int64_t k, float *c, int64_t
 #pragma GCC unroll 16
     for (int i = 0; i < mr; i++) {
       V ai = v_bcast(a + x * MR + i);
-      acc[i][0] = v_fma(ai, b0, acc[i][0]);
-      acc[i][1] = v_fma(ai, b1, acc[i][1]);
+      acc[i][0] = v_mac(ai, b0, acc[i][0]);
+      acc[i][1] = v_mac(ai, b1, acc[i][1]);
     }
   }
 #pragma GCC unroll 16
@@ -181,18 +208,19 @@ static void run_gemm(const void *params, uint32_t phase, int64_t begin, int64_t 
     for (int second = 0; second <= (q.gate != NULL); second++) {
       const char *b = (second ? it.gate : it.b) + j0 * q.b_cs * es;
       float *tile = second ? tile2 : tiles;
-      for (int64_t x = 0; x < q.k; x += g.kc) {
-        const int64_t kc = mm_min(g.kc, q.k - x);
+      for (int64_t x = 0; x < q.k; x += g.kc * KSTEP) {
+        const int64_t depth = mm_min(g.kc * KSTEP, q.k - x), kc = KCOLS(depth);
         for (int64_t j = 0; j < cols; j += NR)
-          pack_b(b + (j * q.b_cs + x * q.b_rs) * es, q.b_cs, q.b_rs, cols - j, kc, bp + j * kc, dt);
+          pack_b(b + (j * q.b_cs + x * q.b_rs) * es, q.b_cs, q.b_rs, cols - j, depth, bp + j * kc, dt);
         if (g.a_local)
           for (int64_t i = 0; i < rows; i += MR)
-            pack_a(it.a + ((i0 + i) * q.a_rs + x * q.a_cs) * es, q.a_rs, q.a_cs, rows - i, kc, ap + i * kc, dt);
+            pack_a(it.a + ((i0 + i) * q.a_rs + x * q.a_cs) * es, q.a_rs, q.a_cs, rows - i, depth, ap + i * kc, dt);
         for (int64_t j = 0; j < cols; j += NR)
           for (int64_t i = 0; i < rows; i += MR) {
             const float *a = g.a_local ? ap + i * kc
                                        : (const float *)((const char *)shared +
-                                                         (size_t)(item * g.panels + (i0 + i) / MR) * g.panel_bytes) + x * MR;
+                                                         (size_t)(item * g.panels + (i0 + i) / MR) * g.panel_bytes) +
+                                         x / KSTEP * MR;
             micro(a, bp + j * kc, kc, tile + i * g.nb + j, g.nb, x > 0, rows - i);
           }
       }

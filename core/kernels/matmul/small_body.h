@@ -11,27 +11,32 @@ enum {
   STEP = 2 * VL,       /* elements of k (or n) a pair load takes */
   NK_MAX_M = 16,       /* above, packing b pays */
   KN_MAX_M = 6,
+  AXPY_DEPTH = 8,      /* rows of b added in one pass over the sums */
   NK_QUANTUM = 12,     /* a multiple of every DOT_ROWS value */
   NK_MAX_X = 96 << 10, /* activations of more than four rows stay within the L2 cache */
   LOCAL_X = 16 << 10,  /* activations up to this many floats are converted by every range, not in a phase of their own */
-  UNIT_BYTES = 64 << 10 /* of b that one unit reads, about */
+  UNIT_BYTES = 64 << 10, /* of b that one unit reads, about, with k contiguous */
+  RUN_BYTES = 1024       /* of one row of b that a unit reads, with n contiguous */
 };
 
 typedef struct small_plan {
   int64_t batches, blocks, width; /* n in blocks of `width` */
-  int64_t x_stride;               /* floats of one converted row of a */
+  int64_t x_stride;               /* floats (with TNXK_PAIRS words of two bfloat16) of one converted row of a */
   size_t x_bytes, tile_bytes;
   bool x_local;
 } small_plan;
 
-static small_plan plan_small(const tnxk_matmul *q, int64_t quantum, int64_t pad) {
+static small_plan plan_small(const tnxk_matmul *q, bool kn) {
   small_plan s;
-  int es = mm_dtype_bytes(q->dtype);
+  const int es = mm_dtype_bytes(q->dtype);
+  const int64_t quantum = kn ? STEP : NK_QUANTUM, pad = quantum;
   s.batches = mm_batches(q);
-  int64_t width = mm_min(q->n, mm_max(UNIT_BYTES / es / q->k, 1));
-  s.width = mm_round_up(mm_min(width, 40 * quantum), quantum);
+  int64_t width;
+  if (kn) width = mm_max(mm_min(RUN_BYTES / es, q->n * s.batches / 16), RUN_BYTES / 4 / es);
+  else width = mm_min(mm_max(UNIT_BYTES / es / q->k, 1), 40 * quantum);
+  s.width = mm_round_up(mm_min(width, q->n), quantum);
   s.blocks = mm_ceil(q->n, s.width);
-  s.x_stride = mm_round_up(q->k, STEP);
+  s.x_stride = mm_round_up(q->k, STEP) / KSTEP;
   s.x_bytes = mm_align64((size_t)(q->m * s.x_stride) * 4);
   s.tile_bytes = mm_align64((size_t)(q->m * mm_round_up(s.width + pad, VL)) * 4);
   s.x_local = q->m * s.x_stride <= LOCAL_X;
@@ -57,24 +62,29 @@ static void fill_small(const tnxk_matmul *q, const small_plan *s, tnxk_kernel *o
   }
 }
 
-/* One row of a as float32, zeros up to the stride. `paired`: in the order of v_load_pair. */
+/* STEP elements of a row at x: float32 in pair or memory order, or with TNXK_PAIRS as they are. */
+INL void convert_step(const void *p, float *x, bool paired, const int dt) {
+  V lo = v_load_lo(p, dt), hi = v_load_hi(p, dt);
+  if (PAIRS) {
+    v_store(x, v_load((const float *)p));
+  } else if (paired) {
+    v_store(x, lo);
+    v_store(x + VL, hi);
+  } else {
+    v_store_pair(x, lo, hi, dt);
+  }
+}
+
+/* One row of a, zeros up to the stride. */
 INL void convert_row_dt(const char *a, int64_t cs, int64_t k, float *x, bool paired, const int dt) {
   const int es = dt == TNX_F32 ? 4 : 2;
   int64_t i = 0;
   if (cs == 1)
-    for (; i + STEP <= k; i += STEP) {
-      V lo, hi;
-      v_load_pair(a + i * es, &lo, &hi, dt);
-      if (paired) v_store(x + i, lo), v_store(x + i + VL, hi);
-      else v_store_pair(x + i, lo, hi, dt);
-    }
+    for (; i + STEP <= k; i += STEP) convert_step(a + i * es, x + i / KSTEP, paired, dt);
   for (; i < k; i += STEP) {
     char buf[STEP * 4] = {0};
     for (int64_t j = 0; j < mm_min(STEP, k - i); j++) memcpy(buf + j * es, a + (i + j) * cs * es, (size_t)es);
-    V lo, hi;
-    v_load_pair(buf, &lo, &hi, dt);
-    if (paired) v_store(x + i, lo), v_store(x + i + VL, hi);
-    else v_store_pair(x + i, lo, hi, dt);
+    convert_step(buf, x + i / KSTEP, paired, dt);
   }
 }
 
@@ -99,10 +109,24 @@ INL void dot_block(const char *b, int64_t b_stride, int64_t valid, const float *
   }
   int64_t kk = 0;
   for (; kk + STEP <= k; kk += STEP) {
-    V lo[8], hi[8];
+    V y[8];
+    if (PAIRS) {
+#pragma GCC unroll 8
+      for (int j = 0; j < nr; j++) {
+        y[j] = v_load((const float *)(w[j] + kk * es));
+        __builtin_prefetch(w[j] + kk * es + ahead);
+      }
+#pragma GCC unroll 4
+      for (int i = 0; i < mr; i++) {
+        V xi = v_load(x + i * xs + kk / KSTEP);
+#pragma GCC unroll 8
+        for (int j = 0; j < nr; j++) acc[0][i][j] = v_mac(y[j], xi, acc[0][i][j]);
+      }
+      continue;
+    }
 #pragma GCC unroll 8
     for (int j = 0; j < nr; j++) {
-      v_load_pair(w[j] + kk * es, &lo[j], &hi[j], dt);
+      y[j] = v_load_lo(w[j] + kk * es, dt);
       __builtin_prefetch(w[j] + kk * es + ahead);
       if (STEP * es > 64) __builtin_prefetch(w[j] + kk * es + ahead + 64);
     }
@@ -110,13 +134,19 @@ INL void dot_block(const char *b, int64_t b_stride, int64_t valid, const float *
     for (int i = 0; i < mr; i++) {
       V xl = v_load(x + i * xs + kk);
 #pragma GCC unroll 8
-      for (int j = 0; j < nr; j++) acc[0][i][j] = v_fma(lo[j], xl, acc[0][i][j]);
+      for (int j = 0; j < nr; j++) acc[0][i][j] = v_fma(y[j], xl, acc[0][i][j]);
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < nr; j++) {
+      /* With many sums there is no register left to keep the raw words: make the compiler read them again. */
+      if (mr * nr > 8) __asm__("" : "+r"(w[j]));
+      y[j] = v_load_hi(w[j] + kk * es, dt);
     }
 #pragma GCC unroll 4
     for (int i = 0; i < mr; i++) {
       V xh = v_load(x + i * xs + kk + VL);
 #pragma GCC unroll 8
-      for (int j = 0; j < nr; j++) acc[two][i][j] = v_fma(hi[j], xh, acc[two][i][j]);
+      for (int j = 0; j < nr; j++) acc[two][i][j] = v_fma(y[j], xh, acc[two][i][j]);
     }
   }
   if (kk < k) {
@@ -124,10 +154,13 @@ INL void dot_block(const char *b, int64_t b_stride, int64_t valid, const float *
     for (int j = 0; j < nr; j++) {
       char buf[STEP * 4] = {0};
       memcpy(buf, w[j] + kk * es, (size_t)((k - kk) * es));
-      V lo, hi;
-      v_load_pair(buf, &lo, &hi, dt);
+      V lo = v_load_lo(buf, dt), hi = v_load_hi(buf, dt);
 #pragma GCC unroll 4
       for (int i = 0; i < mr; i++) {
+        if (PAIRS) {
+          acc[0][i][j] = v_mac(v_load((const float *)buf), v_load(x + i * xs + kk / KSTEP), acc[0][i][j]);
+          continue;
+        }
         acc[0][i][j] = v_fma(lo, v_load(x + i * xs + kk), acc[0][i][j]);
         acc[two][i][j] = v_fma(hi, v_load(x + i * xs + kk + VL), acc[two][i][j]);
       }
@@ -164,34 +197,50 @@ INL void dot_rows(const tnxk_matmul *q, const char *b, int64_t n, const float *x
     }
 }
 
-/* mr rows of x times `pairs` pairs of vectors of b's columns. */
-INL void axpy_block(const char *b, int64_t b_stride, const float *x, int64_t xs, int64_t k, float *t, int64_t ts,
-                    const int mr, const int pairs, const int dt) {
+/* t[mr x n] (+)= mr rows of x times `depth` rows of b, n a multiple of STEP; t is in pair order. Runs along b's rows:
+ * long contiguous reads, whatever the row stride. */
+INL void axpy_rows(const char *b, int64_t b_stride, const float *x, int64_t xs, int64_t n, float *t, int64_t ts,
+                   bool accumulate, const int mr, const int depth, const int dt) {
   const int es = dt == TNX_F32 ? 4 : 2;
-  V acc[6][8];
-#pragma GCC unroll 6
-  for (int i = 0; i < mr; i++)
+  V x0[AXPY_DEPTH];
 #pragma GCC unroll 8
-    for (int v = 0; v < 2 * pairs; v++) acc[i][v] = v_zero();
-  for (int64_t kk = 0; kk < k; kk++) {
-    const char *row = b + kk * b_stride;
-    V w[8];
-#pragma GCC unroll 4
-    for (int v = 0; v < pairs; v++) {
-      v_load_pair(row + v * STEP * es, &w[2 * v], &w[2 * v + 1], dt);
-      if (mr <= 4 && v * STEP * es % 64 == 0) __builtin_prefetch(row + v * STEP * es + 8 * b_stride);
+  for (int d = 0; d < depth; d++) x0[d] = v_bcast(x + d);
+  for (int64_t j = 0; j < n; j += STEP) {
+    V acc[6][2];
+#pragma GCC unroll 6
+    for (int i = 0; i < mr; i++)
+      for (int v = 0; v < 2; v++) acc[i][v] = accumulate ? v_load(t + i * ts + j + v * VL) : v_zero();
+#pragma GCC unroll 8
+    for (int d = 0; d < depth; d++) {
+      const char *p = b + d * b_stride + j * es;
+      V lo = v_load_lo(p, dt), hi = v_load_hi(p, dt);
+      __builtin_prefetch(p + AXPY_DEPTH * b_stride);
+      if (STEP * es > 64) __builtin_prefetch(p + AXPY_DEPTH * b_stride + 64);
+#pragma GCC unroll 6
+      for (int i = 0; i < mr; i++) {
+        V xi = mr == 1 ? x0[d] : v_bcast(x + i * xs + d);
+        acc[i][0] = v_fma(lo, xi, acc[i][0]);
+        acc[i][1] = v_fma(hi, xi, acc[i][1]);
+      }
     }
 #pragma GCC unroll 6
-    for (int i = 0; i < mr; i++) {
-      V xi = v_bcast(x + i * xs + kk);
-#pragma GCC unroll 8
-      for (int v = 0; v < 2 * pairs; v++) acc[i][v] = v_fma(w[v], xi, acc[i][v]);
-    }
+    for (int i = 0; i < mr; i++)
+      for (int v = 0; v < 2; v++) v_store(t + i * ts + j + v * VL, acc[i][v]);
   }
-#pragma GCC unroll 6
-  for (int i = 0; i < mr; i++)
-#pragma GCC unroll 4
-    for (int v = 0; v < pairs; v++) v_store_pair(t + i * ts + v * STEP, acc[i][2 * v], acc[i][2 * v + 1], dt);
+}
+
+INL void axpy_m(const char *b, int64_t b_stride, const float *x, int64_t xs, int64_t k, int64_t n, float *t, int64_t ts,
+                const int mr, const int dt) {
+  int64_t kk = 0;
+  for (; kk + AXPY_DEPTH <= k; kk += AXPY_DEPTH)
+    axpy_rows(b + kk * b_stride, b_stride, x + kk, xs, n, t, ts, kk > 0, mr, AXPY_DEPTH, dt);
+  for (; kk < k; kk++) axpy_rows(b + kk * b_stride, b_stride, x + kk, xs, n, t, ts, kk > 0, mr, 1, dt);
+  if (dt == TNX_BF16)
+    for (int i = 0; i < mr; i++)
+      for (int64_t j = 0; j < n; j += STEP) {
+        float *p = t + i * ts + j;
+        v_store_pair(p, v_load(p), v_load(p + VL), dt);
+      }
 }
 
 /* All m rows times b's columns [0, n), n a multiple of STEP. */
@@ -199,21 +248,13 @@ INL void axpy_cols(const tnxk_matmul *q, const char *b, int64_t n, const float *
                    const int dt) {
   const int es = dt == TNX_F32 ? 4 : 2;
   const int64_t bs = q->b_rs * es, k = q->k;
-  int64_t j = 0;
-  if (q->m == 1)
-    for (; j + 4 * STEP <= n; j += 4 * STEP) axpy_block(b + j * es, bs, x, xs, k, t + j, ts, 1, 4, dt);
-  if (q->m == 2)
-    for (; j + 2 * STEP <= n; j += 2 * STEP) axpy_block(b + j * es, bs, x, xs, k, t + j, ts, 2, 2, dt);
-  for (; j < n; j += STEP) {
-    const char *bj = b + j * es;
-    switch (q->m) {
-      case 1: axpy_block(bj, bs, x, xs, k, t + j, ts, 1, 1, dt); break;
-      case 2: axpy_block(bj, bs, x, xs, k, t + j, ts, 2, 1, dt); break;
-      case 3: axpy_block(bj, bs, x, xs, k, t + j, ts, 3, 1, dt); break;
-      case 4: axpy_block(bj, bs, x, xs, k, t + j, ts, 4, 1, dt); break;
-      case 5: axpy_block(bj, bs, x, xs, k, t + j, ts, 5, 1, dt); break;
-      default: axpy_block(bj, bs, x, xs, k, t + j, ts, 6, 1, dt); break;
-    }
+  switch (q->m) {
+    case 1: axpy_m(b, bs, x, xs, k, n, t, ts, 1, dt); break;
+    case 2: axpy_m(b, bs, x, xs, k, n, t, ts, 2, dt); break;
+    case 3: axpy_m(b, bs, x, xs, k, n, t, ts, 3, dt); break;
+    case 4: axpy_m(b, bs, x, xs, k, n, t, ts, 4, dt); break;
+    case 5: axpy_m(b, bs, x, xs, k, n, t, ts, 5, dt); break;
+    default: axpy_m(b, bs, x, xs, k, n, t, ts, 6, dt); break;
   }
 }
 
@@ -240,7 +281,7 @@ static void product(const tnxk_matmul *q, const char *b, int64_t j, int64_t n, c
 INL void run_small(const void *params, uint32_t phase, int64_t begin, int64_t end, void *shared, void *worker,
                    const bool kn) {
   const tnxk_matmul q = mm_canonical(params);
-  const small_plan s = kn ? plan_small(&q, STEP, STEP) : plan_small(&q, NK_QUANTUM, NK_QUANTUM);
+  const small_plan s = plan_small(&q, kn);
   if (!s.x_local && phase == 0) {
     for (int64_t u = begin; u < end; u++) {
       mm_item it = mm_get_item(&q, u / q.m);
@@ -275,26 +316,30 @@ INL void run_small(const void *params, uint32_t phase, int64_t begin, int64_t en
 static void run_small_nk(const void *p, uint32_t phase, int64_t begin, int64_t end, void *shared, void *worker) {
   run_small(p, phase, begin, end, shared, worker, false);
 }
+#if !defined(TNXK_PAIRS)
 static void run_small_kn(const void *p, uint32_t phase, int64_t begin, int64_t end, void *shared, void *worker) {
   run_small(p, phase, begin, end, shared, worker, true);
 }
+#endif
 
 bool MM_PREPARE(small_nk)(const tnxk_matmul *q, tnxk_kernel *out) {
   if (q->m == 0 || q->n == 0 || q->k == 0 || q->m > NK_MAX_M || q->b_rs != 1) return false;
   if (q->m > 4 && q->m * q->k > NK_MAX_X) return false;
-  small_plan s = plan_small(q, NK_QUANTUM, NK_QUANTUM);
+  small_plan s = plan_small(q, false);
   out->name = MM_NAME(small_nk);
   out->run = run_small_nk;
   fill_small(q, &s, out);
   return true;
 }
 
+#if !defined(TNXK_PAIRS)
 bool MM_PREPARE(small_kn)(const tnxk_matmul *q, tnxk_kernel *out) {
   if (q->m == 0 || q->n < STEP || q->k == 0 || q->m > KN_MAX_M || q->b_cs != 1) return false;
-  small_plan s = plan_small(q, STEP, STEP);
+  small_plan s = plan_small(q, true);
   out->name = MM_NAME(small_kn);
   out->run = run_small_kn;
   fill_small(q, &s, out);
   return true;
 }
+#endif
 #endif

@@ -31,13 +31,9 @@ INL V v_select(VI mask, V yes, V no) { return (V)((mask & (VI)yes) | (~mask & (V
 INL V v_max(V a, V b) { return v_select(a > b, a, b); }
 INL V v_min(V a, V b) { return v_select(a < b, a, b); }
 
-/* 2 VL consecutive bfloat16 as the VL of even and the VL of odd position: two operations, no shuffle. */
-INL void v_load_bf16_pair(const void *p, V *even, V *odd) {
-  VU u;
-  memcpy(&u, p, sizeof u);
-  *even = (V)(u << 16);
-  *odd = (V)(u & 0xffff0000u);
-}
+/* Of 2 VL consecutive bfloat16, the VL of even and of odd position: one operation each, no shuffle. */
+INL V v_load_bf16_even(const void *p) { VU u; memcpy(&u, p, sizeof u); return (V)(u << 16); }
+INL V v_load_bf16_odd(const void *p) { VU u; memcpy(&u, p, sizeof u); return (V)(u & 0xffff0000u); }
 
 INL VU v_bf16_bits(V v) {
   VU u = (VU)v;
@@ -118,7 +114,7 @@ INL float v_sum(V v) {
   return s[0];
 }
 #endif
-INL V v_bcast(const float *p) { return v_set1(*p); }
+INL V v_bcast(const float *p) { int32_t i; memcpy(&i, p, 4); return (V)(i - (VI){0}); }
 /* log2(VL) perfect shuffles of the rows transpose a VL x VL block. */
 INL void v_transpose(V r[VL]) {
   VI lo, hi;
@@ -134,29 +130,42 @@ INL void v_transpose(V r[VL]) {
 }
 #endif
 
+/* The multiply-add of the kernels. With TNXK_PAIRS its operands are 32-bit words of two bfloat16 (VDPBF16PS):
+ * c + a.even * b.even + a.odd * b.odd. KSTEP is the elements of k in one word. */
+#if defined(TNXK_PAIRS)
+enum { KSTEP = 2, PAIRS = 1 };
+INL V v_mac(V a, V b, V c) {
+#if defined(TNXK_VEC_AVX512)
+  return (V)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b);
+#else
+  c = v_fma(v_load_bf16_even(&a), v_load_bf16_even(&b), c);
+  return v_fma(v_load_bf16_odd(&a), v_load_bf16_odd(&b), c);
+#endif
+}
+#else
+enum { KSTEP = 1, PAIRS = 0 };
+INL V v_mac(V a, V b, V c) { return v_fma(a, b, c); }
+#endif
+
 INL V v_load_dt(const void *p, int dt) {
   if (dt == TNX_F32) return v_load((const float *)p);
   return dt == TNX_BF16 ? v_load_bf16((const uint16_t *)p) : v_load_f16((const uint16_t *)p);
 }
 
-/* The first n < VL elements, zeros after them; nothing is read past the n-th. */
-INL V v_load_dt_part(const void *p, int64_t n, int dt) {
+/* The elements in the first `bytes` bytes, zeros after them; nothing is read past those. */
+INL V v_load_dt_part(const void *p, int64_t bytes, int dt) {
   char buf[4 * VL] = {0};
-  memcpy(buf, p, (size_t)n * (dt == TNX_F32 ? 4 : 2));
+  memcpy(buf, p, (size_t)bytes);
   return v_load_dt(buf, dt);
 }
 
-/* 2 VL elements as two vectors, in the order that is cheapest for the type; the same for weights and activations. */
-INL void v_load_pair(const void *p, V *lo, V *hi, int dt) {
-  if (dt == TNX_BF16) {
-    v_load_bf16_pair(p, lo, hi);
-  } else {
-    *lo = v_load_dt(p, dt);
-    *hi = v_load_dt((const char *)p + VL * (dt == TNX_F32 ? 4 : 2), dt);
-  }
+/* 2 VL elements as two vectors, in the order that is cheapest for the type: the "pair order". */
+INL V v_load_lo(const void *p, int dt) { return dt == TNX_BF16 ? v_load_bf16_even(p) : v_load_dt(p, dt); }
+INL V v_load_hi(const void *p, int dt) {
+  return dt == TNX_BF16 ? v_load_bf16_odd(p) : v_load_dt((const char *)p + VL * (dt == TNX_F32 ? 4 : 2), dt);
 }
 
-/* Writes a pair made by v_load_pair in memory order. */
+/* Two vectors in pair order, written in memory order. */
 INL void v_store_pair(float *p, V lo, V hi, int dt) {
   if (dt == TNX_BF16) {
     float x[2 * VL];
