@@ -153,13 +153,13 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=2000, help="calls of each operator in one sample")
     parser.add_argument("--threads", type=int, default=2, help="processors for every contestant (default 2)")
     parser.add_argument("--timeout", type=float, default=1500, help="seconds for one contestant")
-    parser.add_argument("--quick", action="store_true", help="3 rounds, 24 tokens, 300 s at most for each")
+    parser.add_argument("--quick", action="store_true", help="3 rounds, 24 tokens, 600 s at most for each")
     parser.add_argument("--only", action="append", metavar="NAME", help=f"one of {', '.join(CONTESTANTS)}, operators; may be repeated")
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "results")
     parser.add_argument("--report", type=pathlib.Path, metavar="JSON", help="print an earlier run again and draw it")
     args = parser.parse_args()
     if args.quick:
-        args.rounds, args.new_tokens, args.calls, args.timeout = 3, 24, 500, 300
+        args.rounds, args.new_tokens, args.calls, args.timeout = 3, 24, 500, 600
     if args.rounds < 3:
         parser.error("a median needs 3 rounds")
 
