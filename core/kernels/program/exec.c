@@ -9,15 +9,11 @@
 typedef struct machine {
   const tnxk_program_args *p;
   const prog_isa *t;
-  prog_plan plan;
+  const prog_plan *plan;
+  const prog_node *x;
+  const uint16_t *order;
   char *worker;
-  prog_node *x;
   char **cur;
-  uint16_t *order; /* node indices: run level; for each phase its row level, then its lane level; the epilogue */
-  int run_end, row_end[PROG_MAX_PHASES], lane_end[PROG_MAX_PHASES], epi_end;
-  prog_moving *mov;
-  int n_mov, n_mov_body; /* those of the body come first */
-  uint16_t acc_node[PROG_MAX_ACCS];
   const prog_space *space;
   int64_t coord[TNXK_MAX_RANK]; /* of the current outer position and of the tile's first element */
   int64_t start;                /* that element's index in the space */
@@ -27,83 +23,6 @@ typedef struct machine {
 static int width_ctype(int width) { return width == 4 ? TNXK_F32 : width == 1 ? TNXK_B8 : width == 16 ? TNXK_C128 : TNXK_I64; }
 
 /* ---- memory ---- */
-
-/* Byte range that an operand touches. */
-static void extent(const tnxk_program_args *p, int o, uintptr_t *lo, uintptr_t *hi) {
-  uintptr_t l = (uintptr_t)p->operand[o].base, h = l + tnx_dtype_size((tnx_dtype)p->program->operands[o].dtype);
-  for (int d = 0; d < p->rank; d++) {
-    int64_t span = p->operand[o].strides[d] * (p->sizes[d] - 1);
-    if (span < 0) l += (uintptr_t)span;
-    else h += (uintptr_t)span;
-  }
-  *lo = l;
-  *hi = h;
-}
-
-static bool overlap(const tnxk_program_args *p, int a, int b) {
-  uintptr_t al, ah, bl, bh;
-  extent(p, a, &al, &ah);
-  extent(p, b, &bl, &bh);
-  return al < bh && bl < ah;
-}
-
-/* The dtype whose memory is laid out as the registers of its compute type. */
-static bool in_place_dtype(int dt) {
-  return dt == TNX_F32 || dt == TNX_F64 || dt == TNX_I64 || dt == TNX_U64 || dt == TNX_C64 || dt == TNX_C128;
-}
-
-static void add_moving(machine *m, int node, int operand, char *base, int step) {
-  m->mov[m->n_mov++] = (prog_moving){.node = (uint16_t)node, .operand = (int16_t)operand, .step = step, .base = base};
-}
-
-/* Finds the values that can live in operand memory. A load is used in place when nothing may overwrite it before its last
- * use; a value is computed straight into the memory it is stored to when nothing reads or writes that memory between its
- * making and the store. */
-static void place_in_memory(machine *m) {
-  const tnxk_program_args *p = m->p;
-  prog_node *x = m->x;
-  const tnxk_operand *op = p->program->operands;
-  int n = m->plan.n_instrs, n_loads = 0, n_stores = 0;
-  uint16_t loads[PROG_MAX_INSTRS], stores[PROG_MAX_INSTRS];
-  for (int i = 0; i < n; i++) {
-    if (x[i].kind == PK_LOAD) loads[n_loads++] = (uint16_t)i;
-    else if (x[i].kind == PK_STORE) stores[n_stores++] = (uint16_t)i;
-  }
-  for (int k = 0; k < n_loads; k++) {
-    int i = loads[k], o = x[i].in->b;
-    if (x[i].level != PL_LANE || !in_place_dtype(op[o].dtype)) continue;
-    if (!prog_contiguous(p, o, x[i].epilogue ? &m->plan.epilogue : &m->plan.body)) continue;
-    bool safe = true;
-    for (int s = 0; s < n_stores && safe; s++)
-      if (stores[s] > i && stores[s] < x[i].last_use) safe = !overlap(p, o, x[stores[s]].in->b);
-    if (safe) {
-      x[i].kind = PK_NOP;
-      x[i].operand = (int16_t)o;
-    }
-  }
-  for (int s = 0; s < n_stores; s++) {
-    int j = stores[s], o = x[j].in->b, i = x[j].a;
-    prog_node *v = &x[i];
-    if (v->level != PL_LANE || (v->kind != PK_OP && v->kind != PK_LOAD && v->kind != PK_IOTA) || v->operand >= 0) continue;
-    if (x[j].level != PL_LANE || v->epilogue != x[j].epilogue || (int)tnx_dtype_size((tnx_dtype)op[o].dtype) != v->width) continue;
-    if (!(in_place_dtype(op[o].dtype) || op[o].dtype == TNX_BOOL)) continue;
-    if (!prog_contiguous(p, o, x[j].epilogue ? &m->plan.epilogue : &m->plan.body)) continue;
-    bool safe = true;
-    for (int k = 0; k < n_loads && safe; k++) {
-      int l = loads[k];
-      /* The load itself, or a later use of a load that is read in place, between i and j. */
-      bool between = l >= i && l < j;
-      bool used = x[l].kind == PK_NOP && l < j && x[l].last_use > i;
-      if (between || used) safe = !overlap(p, o, x[l].in->b);
-    }
-    for (int k = 0; k < n_stores && safe; k++)
-      if (k != s && stores[k] > i && (stores[k] < j || stores[k] < v->last_use)) safe = !overlap(p, o, x[stores[k]].in->b);
-    if (safe) {
-      v->operand = (int16_t)o;
-      x[j].kind = PK_NOP;
-    }
-  }
-}
 
 /* Calls for the runs of the innermost dimension that n elements from the tile's start consist of. */
 static void walk(machine *m, int o, char *reg, int width, int64_t n, prog_load_fn load, prog_store_fn store) {
@@ -183,16 +102,16 @@ static void set_outer(machine *m, int64_t index, int from, int to) {
 
 static void move(machine *m, int from, int to) {
   for (int k = from; k < to; k++) {
-    const prog_moving *v = &m->mov[k];
-    m->cur[v->node] = (v->operand < 0 ? v->base : m->base[v->operand]) + m->start * v->step;
+    const prog_moving *v = &m->plan->moving[k];
+    m->cur[v->node] = (v->operand < 0 ? m->worker + v->offset : m->base[v->operand]) + m->start * v->step;
   }
 }
 
 static void set_tile(machine *m, int64_t start) {
   m->start = start;
   if (m->space->t1 - m->space->t0 > 1) unravel(m, start, m->space->t0, m->space->t1);
-  if (m->space == &m->plan.body) move(m, 0, m->n_mov_body);
-  else move(m, m->n_mov_body, m->n_mov);
+  if (m->space == &m->plan->body) move(m, 0, m->plan->n_mov_body);
+  else move(m, m->plan->n_mov_body, m->plan->n_mov);
 }
 
 /* ---- execution ---- */
@@ -210,12 +129,12 @@ static void exec(machine *m, int from, int to, int64_t n, int64_t pos) {
       case PK_IOTA: iota(m, (int)x->in->imm.i, (int64_t *)cur[i], n); break;
       case PK_ACC:
         if (m->p->program->mode == TNXK_REDUCE_OUTER) {
-          char *acc = m->worker + m->plan.off_acc + x->acc * m->plan.acc_bytes;
+          char *acc = m->worker + m->plan->off_acc + x->acc * m->plan->acc_bytes;
           m->t->lanes[x->acc_op][x->in->ctype](acc, (int64_t *)(acc + 3 * PROG_VECTOR_BYTES), cur[x->a], n, pos);
           break;
         } /* fallthrough */
       case PK_REDUCE:
-        m->t->tile[x->acc_op][x->in->ctype]((prog_acc *)(m->worker + m->plan.off_acc) + x->acc, cur[x->a], n, pos);
+        m->t->tile[x->acc_op][x->in->ctype]((prog_acc *)(m->worker + m->plan->off_acc) + x->acc, cur[x->a], n, pos);
         break;
     }
   }
@@ -226,7 +145,7 @@ static void exec_uniform(machine *m, int from, int to) {
   for (int k = from; k < to; k++) {
     int i = m->order[k];
     exec(m, k, k + 1, 1, 0);
-    if (m->x[i].splat) m->t->splat[width_ctype(m->x[i].width)](m->cur[i], m->plan.tile);
+    if (m->x[i].splat) m->t->splat[width_ctype(m->x[i].width)](m->cur[i], m->plan->tile);
   }
 }
 
@@ -234,74 +153,40 @@ static void setup(machine *m, const tnxk_program_args *p, void *worker, const pr
   m->p = p;
   m->t = t;
   m->worker = worker;
-  m->x = worker; /* off_nodes is 0 */
-  (void)prog_analyze(p, t, &m->plan, m->x); /* select has seen it succeed */
-  const prog_plan *plan = &m->plan;
-  int n = plan->n_instrs;
-  prog_node *x = m->x;
-  m->order = (uint16_t *)(m->worker + plan->off_order);
-  m->mov = (prog_moving *)(m->worker + plan->off_moving);
+  const prog_plan *plan = p->prepared;
+  if (!plan || plan->addresses_matter) {
+    prog_plan *own = worker; /* the block begins with room for it */
+    if (plan) prog_plan_copy(own, plan);
+    else (void)prog_analyze(p, t, own); /* select has seen it succeed */
+    if (own->addresses_matter) prog_place(p, own);
+    plan = own;
+  }
+  m->plan = plan;
+  m->x = plan->nodes;
+  m->order = plan->order;
   m->cur = (char **)(m->worker + plan->off_cur);
-  m->cur[n] = NULL;
-  place_in_memory(m);
-
-  m->n_mov = m->n_mov_body = 0;
-  char *uniform = m->worker + plan->off_uniform;
-  for (int i = 0; i < n; i++) {
-    int r = x[i].in->dst;
-    if (x[i].epilogue && (i == 0 || !x[i - 1].epilogue)) m->n_mov_body = m->n_mov;
-    if (x[i].kind == PK_ACC || x[i].kind == PK_REDUCE) m->acc_node[x[i].acc] = (uint16_t)i;
-    if (x[i].kind == PK_STORE || x[i].in->op == TNXK_STORE) {
-      m->cur[i] = NULL;
-    } else if (x[i].level != PL_LANE) {
-      m->cur[i] = uniform;
-      uniform += plan->uniform_bytes;
-    } else if (x[i].operand >= 0) {
-      add_moving(m, i, x[i].operand, NULL, x[i].width);
-    } else if (x[i].held) {
-      add_moving(m, i, -1, m->worker + plan->off_held[r], plan->held_pitch[r]);
-    } else {
-      m->cur[i] = m->worker + plan->off_reg[r];
-    }
-  }
-  if (n == 0 || !x[n - 1].epilogue) m->n_mov_body = m->n_mov;
-
-  int k = 0;
-  for (int i = 0; i < n; i++)
-    if (x[i].level == PL_RUN && x[i].kind != PK_REDUCE) m->order[k++] = (uint16_t)i;
-  m->run_end = k;
-  for (int ph = 0; ph < plan->n_phases; ph++) {
-    for (int i = 0; i < n; i++)
-      if (x[i].level == PL_ROW && x[i].phase == ph && !x[i].epilogue && x[i].kind != PK_REDUCE) m->order[k++] = (uint16_t)i;
-    m->row_end[ph] = k;
-    for (int i = 0; i < n; i++)
-      if ((x[i].level == PL_LANE || x[i].kind == PK_REDUCE) && x[i].phase == ph && !x[i].epilogue && x[i].kind != PK_NOP)
-        m->order[k++] = (uint16_t)i;
-    m->lane_end[ph] = k;
-  }
-  for (int i = 0; i < n; i++)
-    if (x[i].epilogue && x[i].level != PL_RUN && x[i].kind != PK_NOP) m->order[k++] = (uint16_t)i;
-  m->epi_end = k;
+  for (int i = 0; i < plan->n_instrs; i++) m->cur[i] = m->worker + plan->nodes[i].at;
+  m->cur[plan->n_instrs] = NULL;
   m->space = &plan->body;
   m->start = 0;
   for (int o = 0; o < p->program->n_operands; o++) m->base[o] = p->operand[o].base;
-  exec_uniform(m, 0, m->run_end);
+  exec_uniform(m, 0, plan->run_end);
 }
 
 static void run_map(machine *m, int64_t begin, int64_t end) {
   for (int64_t u = begin; u < end; u++) {
-    int64_t start = u * PROG_TILE, n = m->plan.body.count - start;
+    int64_t start = u * PROG_TILE, n = m->plan->body.count - start;
     set_tile(m, start);
-    exec(m, m->row_end[0], m->lane_end[0], n < PROG_TILE ? n : PROG_TILE, 0);
+    exec(m, m->plan->row_end[0], m->plan->lane_end[0], n < PROG_TILE ? n : PROG_TILE, 0);
   }
 }
 
 /* ---- reductions along tiles ---- */
 
-static prog_acc *acc_at(machine *m, int k) { return (prog_acc *)(m->worker + m->plan.off_acc) + k; }
+static prog_acc *acc_at(machine *m, int k) { return (prog_acc *)(m->worker + m->plan->off_acc) + k; }
 
 static void acc_init(machine *m, int k) {
-  const prog_node *x = &m->x[m->acc_node[k]];
+  const prog_node *x = &m->x[m->plan->acc_node[k]];
   prog_acc *acc = acc_at(m, k);
   int ct = x->in->ctype;
   acc->s[0] = acc->s[1] = acc->e[0] = acc->e[1] = 0;
@@ -315,7 +200,7 @@ static void acc_init(machine *m, int k) {
 }
 
 static void acc_fold(machine *m, int k) {
-  const prog_node *x = &m->x[m->acc_node[k]];
+  const prog_node *x = &m->x[m->plan->acc_node[k]];
   if (m->t->fold[x->acc_op][x->in->ctype]) m->t->fold[x->acc_op][x->in->ctype](acc_at(m, k));
 }
 
@@ -325,7 +210,7 @@ static double rounded_total(const prog_acc *acc, int k) {
 }
 
 static void acc_value(machine *m, int k, void *out) {
-  const prog_node *x = &m->x[m->acc_node[k]];
+  const prog_node *x = &m->x[m->plan->acc_node[k]];
   const prog_acc *acc = acc_at(m, k);
   if (x->acc_op >= PROG_ARGMAX) {
     memcpy(out, &acc->index, 8);
@@ -350,7 +235,7 @@ typedef struct partial {
 } partial;
 
 static void acc_merge(machine *m, int k, const partial *q) {
-  const prog_node *x = &m->x[m->acc_node[k]];
+  const prog_node *x = &m->x[m->plan->acc_node[k]];
   prog_acc *acc = acc_at(m, k);
   bool is_int = x->in->ctype == TNXK_I64 || x->in->ctype == TNXK_B8;
   double s = acc->s[0], v = q->s[0];
@@ -391,47 +276,47 @@ static void reduce_tiles(machine *m, int from, int to, int64_t begin, int64_t en
     set_tile(m, at);
     exec(m, from, to, n, at);
     if (accs && ((at / PROG_TILE + 1) % PROG_CHUNK_TILES == 0 || at + n == end))
-      for (int k = 0; k < m->plan.n_accs; k++)
+      for (int k = 0; k < m->plan->n_accs; k++)
         if (accs >> k & 1) acc_fold(m, k);
   }
 }
 
 static void run_rows(machine *m, int64_t begin, int64_t end) {
-  const prog_plan *plan = &m->plan;
+  const prog_plan *plan = m->plan;
   for (int64_t row = begin; row < end; row++) {
     set_outer(m, row, 0, plan->body.t0);
     m->start = 0;
-    int at = m->run_end;
+    int at = m->plan->run_end;
     for (int ph = 0; ph < plan->n_phases; ph++) {
-      exec_uniform(m, at, m->row_end[ph]);
+      exec_uniform(m, at, m->plan->row_end[ph]);
       uint32_t accs = 0;
       for (int k = 0; k < plan->n_accs; k++)
-        if (m->x[m->acc_node[k]].phase == ph) {
+        if (m->x[m->plan->acc_node[k]].phase == ph) {
           accs |= 1u << k;
           acc_init(m, k);
         }
-      reduce_tiles(m, m->row_end[ph], m->lane_end[ph], 0, plan->body.count, accs);
+      reduce_tiles(m, m->plan->row_end[ph], m->plan->lane_end[ph], 0, plan->body.count, accs);
       for (int k = 0; k < plan->n_accs; k++)
         if (accs >> k & 1) {
-          int i = m->acc_node[k];
+          int i = m->plan->acc_node[k];
           acc_value(m, k, m->cur[i]);
           if (m->x[i].splat) m->t->splat[width_ctype(m->x[i].width)](m->cur[i], plan->tile);
         }
-      at = m->lane_end[ph];
+      at = m->plan->lane_end[ph];
     }
   }
 }
 
 static void run_epilogue(machine *m, int64_t start, int64_t n) {
-  m->space = &m->plan.epilogue;
+  m->space = &m->plan->epilogue;
   for (int o = 0; o < m->p->program->n_operands; o++) m->base[o] = m->p->operand[o].base;
   set_tile(m, start);
-  exec(m, m->lane_end[m->plan.n_phases - 1], m->epi_end, n, 0);
-  m->space = &m->plan.body;
+  exec(m, m->plan->lane_end[m->plan->n_phases - 1], m->plan->epi_end, n, 0);
+  m->space = &m->plan->body;
 }
 
 static void run_reduce_inner(machine *m, uint32_t phase, int64_t begin, int64_t end, partial *shared) {
-  const prog_plan *plan = &m->plan;
+  const prog_plan *plan = m->plan;
   const uint32_t all = plan->n_accs ? (uint32_t)(0xffffffffu >> (32 - plan->n_accs)) : 0;
   int64_t batch = 0;
   for (int64_t u = begin; u < end; u++) {
@@ -442,8 +327,8 @@ static void run_reduce_inner(machine *m, uint32_t phase, int64_t begin, int64_t 
       if (chunks && hi - lo > plan->chunk) hi = lo + plan->chunk;
       set_outer(m, chunks ? u / plan->n_chunks : u, 0, plan->body.t0);
       m->start = 0;
-      exec_uniform(m, m->run_end, m->row_end[0]);
-      reduce_tiles(m, m->row_end[0], m->lane_end[0], lo, hi, all);
+      exec_uniform(m, m->plan->run_end, m->plan->row_end[0]);
+      reduce_tiles(m, m->plan->row_end[0], m->plan->lane_end[0], lo, hi, all);
     } else {
       for (int64_t c = 0; c < plan->n_chunks; c++)
         for (int k = 0; k < plan->n_accs; k++) acc_merge(m, k, &shared[(u * plan->n_chunks + c) * plan->n_accs + k]);
@@ -456,7 +341,7 @@ static void run_reduce_inner(machine *m, uint32_t phase, int64_t begin, int64_t 
       continue;
     }
     for (int k = 0; k < plan->n_accs; k++) {
-      int i = m->acc_node[k];
+      int i = m->plan->acc_node[k];
       m->cur[i] = m->worker + plan->off_value + (size_t)k * PROG_VECTOR_BYTES;
       acc_value(m, k, m->cur[i] + batch * m->x[i].width);
     }
@@ -470,11 +355,11 @@ static void run_reduce_inner(machine *m, uint32_t phase, int64_t begin, int64_t 
 /* ---- reductions across tiles ---- */
 
 static char *outer_acc(machine *m, int k, int part) {
-  return m->worker + m->plan.off_acc + (size_t)k * m->plan.acc_bytes + (size_t)part * PROG_VECTOR_BYTES;
+  return m->worker + m->plan->off_acc + (size_t)k * m->plan->acc_bytes + (size_t)part * PROG_VECTOR_BYTES;
 }
 
 static void fill_neutral(machine *m, int k, char *v, int64_t n) {
-  const prog_node *x = &m->x[m->acc_node[k]];
+  const prog_node *x = &m->x[m->plan->acc_node[k]];
   int ct = x->in->ctype;
   tnxk_instr in = {0};
   double s = x->acc_op == PROG_SUM ? 0 : x->acc_op == PROG_PROD ? 1
@@ -490,13 +375,13 @@ static void fill_neutral(machine *m, int k, char *v, int64_t n) {
 static bool cascades(const prog_node *x) { return x->acc_op <= PROG_PROD; }
 
 static void cascade(machine *m, int k, int from, int64_t n) {
-  const prog_node *x = &m->x[m->acc_node[k]];
+  const prog_node *x = &m->x[m->plan->acc_node[k]];
   m->t->lanes[x->acc_op][x->in->ctype](outer_acc(m, k, from + 1), NULL, outer_acc(m, k, from), n, 0);
   fill_neutral(m, k, outer_acc(m, k, from), n);
 }
 
 static void run_reduce_outer(machine *m, uint32_t phase, int64_t begin, int64_t end, char *shared) {
-  const prog_plan *plan = &m->plan;
+  const prog_plan *plan = m->plan;
   const int64_t tiles = (plan->body.count + PROG_TILE - 1) / PROG_TILE;
   const size_t block = 2 * PROG_VECTOR_BYTES;
   const bool split = plan->n_chunks > 1;
@@ -513,26 +398,26 @@ static void run_reduce_outer(machine *m, uint32_t phase, int64_t begin, int64_t 
       for (int64_t r = lo; r < hi; r++) {
         set_outer(m, r, 0, plan->body.t0);
         m->start = 0;
-        exec_uniform(m, m->run_end, m->row_end[0]);
+        exec_uniform(m, m->plan->run_end, m->plan->row_end[0]);
         set_tile(m, start);
-        exec(m, m->row_end[0], m->lane_end[0], n, r);
+        exec(m, m->plan->row_end[0], m->plan->lane_end[0], n, r);
         int64_t done = r - lo + 1;
         if (done % 64 == 0)
           for (int k = 0; k < plan->n_accs; k++)
-            if (cascades(&m->x[m->acc_node[k]])) {
+            if (cascades(&m->x[m->plan->acc_node[k]])) {
               cascade(m, k, 0, n);
               if (done % 4096 == 0) cascade(m, k, 1, n);
             }
       }
       for (int k = 0; k < plan->n_accs; k++)
-        if (cascades(&m->x[m->acc_node[k]])) {
+        if (cascades(&m->x[m->plan->acc_node[k]])) {
           cascade(m, k, 0, n);
           cascade(m, k, 1, n);
         }
     } else {
       for (int64_t c = 0; c < plan->n_chunks; c++)
         for (int k = 0; k < plan->n_accs; k++) {
-          const prog_node *x = &m->x[m->acc_node[k]];
+          const prog_node *x = &m->x[m->plan->acc_node[k]];
           const char *q = shared + (size_t)((c * tiles + u) * plan->n_accs + k) * block;
           int64_t won[PROG_TILE] = {0}, *index = (int64_t *)outer_acc(m, k, 3);
           const int64_t *from = (const int64_t *)(q + PROG_VECTOR_BYTES);
@@ -542,7 +427,7 @@ static void run_reduce_outer(machine *m, uint32_t phase, int64_t begin, int64_t 
         }
     }
     for (int k = 0; k < plan->n_accs; k++) {
-      int i = m->acc_node[k];
+      int i = m->plan->acc_node[k];
       char *v = outer_acc(m, k, cascades(&m->x[i]) ? 2 : 0);
       if (split && phase == 0) {
         char *q = shared + (size_t)(u * plan->n_accs + k) * block;

@@ -84,17 +84,176 @@ static void cut_space(const tnxk_program_args *p, prog_plan *plan) {
   }
 }
 
+/* ---- values that live in operand memory ---- */
+
+/* Byte range that an operand touches. */
+static void extent(const tnxk_program_args *p, int o, uintptr_t *lo, uintptr_t *hi) {
+  uintptr_t l = (uintptr_t)p->operand[o].base, h = l + tnx_dtype_size((tnx_dtype)p->program->operands[o].dtype);
+  for (int d = 0; d < p->rank; d++) {
+    int64_t span = p->operand[o].strides[d] * (p->sizes[d] - 1);
+    if (span < 0) l += (uintptr_t)span;
+    else h += (uintptr_t)span;
+  }
+  *lo = l;
+  *hi = h;
+}
+
+static bool really(const tnxk_program_args *p, int a, int b) {
+  uintptr_t al, ah, bl, bh;
+  extent(p, a, &al, &ah);
+  extent(p, b, &bl, &bh);
+  return al < bh && bl < ah;
+}
+
+/* The dtype whose memory is laid out as the registers of its compute type. */
+static bool in_place_dtype(int dt) {
+  return dt == TNX_F32 || dt == TNX_F64 || dt == TNX_I64 || dt == TNX_U64 || dt == TNX_C64 || dt == TNX_C128;
+}
+
+typedef bool (*overlap_fn)(const tnxk_program_args *p, int a, int b);
+static bool always(const tnxk_program_args *p, int a, int b) { return true; }
+static bool never(const tnxk_program_args *p, int a, int b) { return false; }
+
+/* Finds the values that can live in operand memory. A load is used in place when nothing may overwrite it before its last
+ * use; a value is computed straight into the memory it is stored to when nothing reads or writes that memory between its
+ * making and the store. */
+static void place_in_memory(const tnxk_program_args *p, prog_plan *plan, overlap_fn overlap) {
+  prog_node *x = plan->nodes;
+  const tnxk_operand *op = p->program->operands;
+  int n = plan->n_instrs, n_loads = 0, n_stores = 0;
+  uint16_t loads[PROG_MAX_INSTRS], stores[PROG_MAX_INSTRS];
+  for (int i = 0; i < n; i++) {
+    if (x[i].kind == PK_LOAD) loads[n_loads++] = (uint16_t)i;
+    else if (x[i].kind == PK_STORE) stores[n_stores++] = (uint16_t)i;
+  }
+  for (int k = 0; k < n_loads; k++) {
+    int i = loads[k], o = x[i].in->b;
+    if (x[i].level != PL_LANE || !in_place_dtype(op[o].dtype)) continue;
+    if (!prog_contiguous(p, o, x[i].epilogue ? &plan->epilogue : &plan->body)) continue;
+    bool safe = true;
+    for (int s = 0; s < n_stores && safe; s++)
+      if (stores[s] > i && stores[s] < x[i].last_use) safe = !overlap(p, o, x[stores[s]].in->b);
+    if (safe) {
+      x[i].kind = PK_NOP;
+      x[i].operand = (int16_t)o;
+    }
+  }
+  for (int s = 0; s < n_stores; s++) {
+    int j = stores[s], o = x[j].in->b, i = x[j].a;
+    prog_node *v = &x[i];
+    if (v->level != PL_LANE || (v->kind != PK_OP && v->kind != PK_LOAD && v->kind != PK_IOTA) || v->operand >= 0) continue;
+    if (x[j].level != PL_LANE || v->epilogue != x[j].epilogue || (int)tnx_dtype_size((tnx_dtype)op[o].dtype) != v->width) continue;
+    if (!(in_place_dtype(op[o].dtype) || op[o].dtype == TNX_BOOL)) continue;
+    if (!prog_contiguous(p, o, x[j].epilogue ? &plan->epilogue : &plan->body)) continue;
+    bool safe = true;
+    for (int k = 0; k < n_loads && safe; k++) {
+      int l = loads[k];
+      /* The load itself, or a later use of a load that is read in place, between i and j. */
+      bool between = l >= i && l < j;
+      bool used = x[l].kind == PK_NOP && l < j && x[l].last_use > i;
+      if (between || used) safe = !overlap(p, o, x[l].in->b);
+    }
+    for (int k = 0; k < n_stores && safe; k++)
+      if (k != s && stores[k] > i && (stores[k] < j || stores[k] < v->last_use)) safe = !overlap(p, o, x[stores[k]].in->b);
+    if (safe) {
+      v->operand = (int16_t)o;
+      x[j].kind = PK_NOP;
+    }
+  }
+}
+
+/* ---- order of execution ---- */
+
+static void fill_order(prog_plan *plan) {
+  prog_node *x = plan->nodes;
+  const int n = plan->n_instrs;
+  int k = 0, mov = 0;
+  for (int i = 0; i < n; i++)
+    if (x[i].level == PL_RUN && x[i].kind != PK_REDUCE) plan->order[k++] = (uint16_t)i;
+  plan->run_end = (uint16_t)k;
+  for (int ph = 0; ph < plan->n_phases; ph++) {
+    for (int i = 0; i < n; i++)
+      if (x[i].level == PL_ROW && x[i].phase == ph && !x[i].epilogue && x[i].kind != PK_REDUCE) plan->order[k++] = (uint16_t)i;
+    plan->row_end[ph] = (uint16_t)k;
+    for (int i = 0; i < n; i++)
+      if ((x[i].level == PL_LANE || x[i].kind == PK_REDUCE) && x[i].phase == ph && !x[i].epilogue && x[i].kind != PK_NOP)
+        plan->order[k++] = (uint16_t)i;
+    plan->lane_end[ph] = (uint16_t)k;
+  }
+  for (int i = 0; i < n; i++)
+    if (x[i].epilogue && x[i].level != PL_RUN && x[i].kind != PK_NOP) plan->order[k++] = (uint16_t)i;
+  plan->epi_end = (uint16_t)k;
+
+  plan->n_mov_body = 0;
+  for (int epilogue = 0; epilogue < 2; epilogue++) {
+    for (int i = 0; i < n; i++) {
+      if (x[i].epilogue != epilogue || x[i].level != PL_LANE || x[i].in->op == TNXK_STORE) continue;
+      if (x[i].operand >= 0)
+        plan->moving[mov++] = (prog_moving){.node = (uint16_t)i, .operand = x[i].operand, .step = x[i].width};
+      else if (x[i].held)
+        plan->moving[mov++] = (prog_moving){.node = (uint16_t)i, .operand = -1, .step = x[i].pitch, .offset = x[i].at};
+    }
+    if (!epilogue) plan->n_mov_body = (uint16_t)mov;
+  }
+  plan->n_mov = (uint16_t)mov;
+}
+
+static void reset_placement(prog_plan *plan) {
+  for (int i = 0; i < plan->n_instrs; i++) {
+    prog_node *x = &plan->nodes[i];
+    x->operand = -1;
+    if (x->kind == PK_NOP) x->kind = x->in->op == TNXK_LOAD ? PK_LOAD : PK_STORE;
+  }
+}
+
+/* Decides for the worst case and, where the best case would differ, leaves it to each run. */
+static void place_for_any_addresses(const tnxk_program_args *p, prog_plan *plan) {
+  int count[2];
+  for (int worst = 0; worst < 2; worst++) {
+    reset_placement(plan);
+    place_in_memory(p, plan, worst ? always : never);
+    count[worst] = 0;
+    for (int i = 0; i < plan->n_instrs; i++) count[worst] += plan->nodes[i].operand >= 0;
+  }
+  plan->addresses_matter = count[0] != count[1];
+}
+
+void prog_place(const tnxk_program_args *p, prog_plan *plan) {
+  reset_placement(plan);
+  place_in_memory(p, plan, really);
+  fill_order(plan);
+}
+
+size_t prog_plan_bytes(int n) {
+  return sizeof(prog_plan) + sizeof(prog_node) * (size_t)n + sizeof(prog_moving) * (size_t)n + sizeof(uint16_t) * (size_t)n;
+}
+
+static void prog_plan_arrays(prog_plan *plan) {
+  plan->nodes = (prog_node *)(plan + 1);
+  plan->moving = (prog_moving *)(plan->nodes + plan->n_instrs);
+  plan->order = (uint16_t *)(plan->moving + plan->n_instrs);
+}
+
+void prog_plan_copy(prog_plan *to, const prog_plan *from) {
+  memcpy(to, from, prog_plan_bytes(from->n_instrs));
+  prog_plan_arrays(to);
+}
+
+/* ---- analysis ---- */
+
 #define BAD(...) return tnx_fail(TNX_INVALID_ARGUMENT, "program: " __VA_ARGS__)
 
-tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan *plan, prog_node *nodes) {
+tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan *plan) {
   const tnxk_program *g = p->program;
   const int n = g->n_instrs, mode = g->mode, rank = p->rank;
   const bool reduces = mode >= TNXK_REDUCE_INNER;
   if (rank < 1 || rank > TNXK_MAX_RANK || (reduces && (p->n_reduced < 0 || p->n_reduced > rank))) BAD("rank %d", rank);
   if (n > PROG_MAX_INSTRS || g->n_operands > TNXK_PROGRAM_MAX_OPERANDS || g->n_regs > TNXK_PROGRAM_MAX_REGS)
     return tnx_fail(TNX_NOT_IMPLEMENTED, "program: %d instructions, %d operands, %d registers", n, g->n_operands, g->n_regs);
-  memset(plan, 0, sizeof *plan);
   plan->n_instrs = n;
+  prog_plan_arrays(plan);
+  prog_node *nodes = plan->nodes;
+  plan->n_accs = plan->n_uniform = 0;
   cut_space(p, plan);
 
   uint16_t def[TNXK_PROGRAM_MAX_REGS];
@@ -149,6 +308,7 @@ tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan
           if (!t->tile[x->acc_op][in->ctype])
             return tnx_fail(TNX_NOT_IMPLEMENTED, "program: this reduction of compute type %d", in->ctype);
           if (plan->n_accs == PROG_MAX_ACCS) return tnx_fail(TNX_NOT_IMPLEMENTED, "program: more than %d reductions", PROG_MAX_ACCS);
+          plan->acc_node[plan->n_accs] = (uint16_t)i;
           x->acc = (uint8_t)plan->n_accs++;
         } else {
           x->fn = t->op[in->op][in->ctype];
@@ -202,27 +362,39 @@ tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan
   plan->n_phases = phase + 1;
 
   /* Worker memory. Registers are 64 bytes longer than a tile: equal positions then fall into different cache sets. */
+  uint32_t reg_at[TNXK_PROGRAM_MAX_REGS], held_at[TNXK_PROGRAM_MAX_REGS];
   size_t off = 0, rows = (size_t)((plan->body.count + PROG_TILE - 1) / PROG_TILE) * PROG_TILE, held = 0;
-#define PLACE(field, bytes) plan->field = off, off += ((size_t)(bytes) + 63) / 64 * 64
-  PLACE(off_nodes, sizeof(prog_node) * ((size_t)n + 1));
-  PLACE(off_order, sizeof(uint16_t) * (size_t)n);
-  PLACE(off_moving, sizeof(prog_moving) * (size_t)n);
-  PLACE(off_cur, sizeof(char *) * ((size_t)n + 1));
+#define PLACE(field, bytes) field = (uint32_t)off, off += ((size_t)(bytes) + 63) / 64 * 64
+  off = (prog_plan_bytes(n) + 63) / 64 * 64;
+  PLACE(plan->off_cur, sizeof(char *) * ((size_t)n + 1));
   for (int r = 0; r < g->n_regs; r++) {
-    plan->held_pitch[r] = held_pitch[r];
-    if (lane_width[r]) PLACE(off_reg[r], (size_t)plan->tile * lane_width[r] + 64);
-    if (held_pitch[r]) {
-      PLACE(off_held[r], rows * held_pitch[r] + 64);
-      held += rows * held_pitch[r] + 64;
-    }
+    if (lane_width[r]) PLACE(reg_at[r], (size_t)plan->tile * lane_width[r] + 64);
+    if (!held_pitch[r]) continue;
+    held += rows * held_pitch[r] + 64;
+    if (held > TNXK_ROW_MAX_BYTES) return tnx_fail(TNX_NOT_IMPLEMENTED, "program: rows need %zu bytes of registers", held);
+    PLACE(held_at[r], rows * held_pitch[r] + 64);
   }
-  plan->uniform_bytes = ((size_t)plan->tile * (size_t)width_max + 63) / 64 * 64 + 64;
-  PLACE(off_uniform, plan->uniform_bytes * (size_t)plan->n_uniform);
+  plan->uniform_bytes = (uint32_t)(((size_t)plan->tile * (size_t)width_max + 63) / 64 * 64 + 64);
+  PLACE(plan->off_uniform, plan->uniform_bytes * (size_t)plan->n_uniform);
   plan->acc_bytes = mode == TNXK_REDUCE_OUTER ? 4 * PROG_VECTOR_BYTES : sizeof(prog_acc);
-  PLACE(off_acc, plan->acc_bytes * (size_t)plan->n_accs);
-  PLACE(off_value, mode == TNXK_REDUCE_INNER ? PROG_VECTOR_BYTES * (size_t)plan->n_accs : 0);
+  PLACE(plan->off_acc, plan->acc_bytes * (size_t)plan->n_accs);
+  PLACE(plan->off_value, mode == TNXK_REDUCE_INNER ? PROG_VECTOR_BYTES * (size_t)plan->n_accs : 0);
 #undef PLACE
   plan->worker_bytes = off;
-  if (held > TNXK_ROW_MAX_BYTES) return tnx_fail(TNX_NOT_IMPLEMENTED, "program: rows need %zu bytes of registers", held);
+  uint32_t uniform = plan->off_uniform;
+  for (int i = 0; i < n; i++) {
+    prog_node *x = &nodes[i];
+    x->at = 0;
+    if (x->kind == PK_STORE) continue;
+    if (x->level != PL_LANE) {
+      x->at = uniform;
+      uniform += plan->uniform_bytes;
+    } else if (x->kind != PK_ACC) {
+      x->at = x->held ? held_at[x->in->dst] : reg_at[x->in->dst];
+      x->pitch = held_pitch[x->in->dst];
+    }
+  }
+  place_for_any_addresses(p, plan);
+  fill_order(plan);
   return TNX_OK;
 }

@@ -1,5 +1,5 @@
-/* What the analysis of a program's arguments yields. select uses it for units and sizes; run repeats it at each hand-out
- * (tens of nanoseconds) because params stay the caller's plain data. */
+/* What the analysis of a program's arguments yields: everything about a run but the addresses. tnxk_program_prepare keeps
+ * it in the caller's memory; without that each run repeats it in its worker block. */
 #ifndef TNXK_PROGRAM_PLAN_H
 #define TNXK_PROGRAM_PLAN_H
 #include "kernels/program/internal.h"
@@ -20,16 +20,17 @@ typedef struct prog_node { /* one instruction */
   uint8_t width;       /* bytes of a lane of the value */
   bool epilogue, splat; /* splat: a uniform value read by lanes */
   bool held;           /* ROW: lives across phases, so the whole row is stored */
+  uint8_t pitch;       /* held: bytes a lane of the row's storage */
   int16_t operand;     /* the operand whose memory holds the value, or -1 */
+  uint32_t at;         /* else: offset of the value's tile, or held row, in the worker block */
   uint8_t acc;         /* PK_ACC, PK_REDUCE: which accumulator */
   uint8_t acc_op;
 } prog_node;
 
 typedef struct prog_moving { /* a value whose address follows the position */
   uint16_t node;
-  int16_t operand; /* -1: a held register at base */
-  int32_t step;
-  char *base;
+  int16_t operand; /* -1: a held register at `offset` of the worker block */
+  uint32_t step, offset;
 } prog_moving;
 
 typedef struct prog_space { /* dimensions [t0, t1), flattened, are walked in tiles */
@@ -39,18 +40,30 @@ typedef struct prog_space { /* dimensions [t0, t1), flattened, are walked in til
 
 typedef struct prog_plan {
   int n_instrs, n_accs, n_phases, n_uniform;
+  bool addresses_matter;  /* which values can live in operand memory depends on which operands overlap: decided in each run */
   prog_space body, epilogue;
   int64_t outer;          /* ROW: rows; REDUCE_INNER: outputs; REDUCE_OUTER: reduced positions */
   int64_t chunk, n_chunks; /* reductions split in two phases: positions of a chunk; n_chunks 1: not split */
   int64_t tile;           /* lanes of a register */
-  uint8_t held_pitch[TNXK_PROGRAM_MAX_REGS]; /* ROW: bytes a lane of a register's whole-row storage, 0 where it has none */
-  uint32_t off_reg[TNXK_PROGRAM_MAX_REGS], off_held[TNXK_PROGRAM_MAX_REGS]; /* offsets into the worker block */
-  size_t off_nodes, off_order, off_moving, off_cur, off_uniform, off_acc, off_value, worker_bytes;
-  size_t uniform_bytes, acc_bytes; /* of one uniform value's tile; of one accumulator */
+  /* `order` holds instructions of: the run level; for each phase its row level, then its lane level; the epilogue. */
+  uint16_t run_end, row_end[PROG_MAX_PHASES], lane_end[PROG_MAX_PHASES], epi_end;
+  uint16_t n_mov, n_mov_body; /* `moving`: those of the body come first */
+  uint16_t acc_node[PROG_MAX_ACCS];
+  uint32_t off_cur, off_uniform, off_acc, off_value; /* offsets into the worker block */
+  uint32_t uniform_bytes, acc_bytes; /* of one uniform value's tile; of one accumulator */
+  size_t worker_bytes;
+  prog_node *nodes;
+  uint16_t *order;
+  prog_moving *moving;
 } prog_plan;
 
-/* Fills plan and nodes (n_instrs of them). */
-tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan *plan, prog_node *nodes);
+/* Bytes of a plan of n instructions with its arrays, which follow it. */
+size_t prog_plan_bytes(int n_instrs);
+/* Fills the plan and its arrays; plan has prog_plan_bytes. */
+tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan *plan);
+void prog_plan_copy(prog_plan *to, const prog_plan *from);
+/* Where addresses_matter: decides again for the addresses in p. */
+void prog_place(const tnxk_program_args *p, prog_plan *plan);
 
 /* True where the operand's elements follow each other in the flattened space. */
 bool prog_contiguous(const tnxk_program_args *p, int operand, const prog_space *s);

@@ -40,43 +40,62 @@ static int64_t cost(const tnxk_instr *in) {
   return 80;
 }
 
-tnx_status tnxk_program_select(const tnxk_program_args *args, tnx_isa isa, tnxk_kernel *out) {
+static int variant(tnx_isa isa) {
   int v = (int)(sizeof variants / sizeof variants[0]) - 1;
-  if ((int)isa < v) v = (int)isa;
+  return (int)isa < v ? (int)isa : v;
+}
+
+/* A plan of the largest program. */
+typedef union plan_room {
   prog_plan plan;
-  prog_node nodes[PROG_MAX_INSTRS + 1];
-  TNX_TRY(prog_analyze(args, variants[v].table, &plan, nodes));
+  char bytes[sizeof(prog_plan) + PROG_MAX_INSTRS * (sizeof(prog_node) + sizeof(prog_moving) + sizeof(uint16_t))];
+} plan_room;
+
+size_t tnxk_program_prepared_bytes(const tnxk_program_args *args) { return prog_plan_bytes(args->program->n_instrs); }
+
+tnx_status tnxk_program_prepare(tnxk_program_args *args, tnx_isa isa, void *memory) {
+  args->prepared = NULL;
+  TNX_TRY(prog_analyze(args, variants[variant(isa)].table, memory));
+  args->prepared = memory;
+  return TNX_OK;
+}
+
+tnx_status tnxk_program_select(const tnxk_program_args *args, tnx_isa isa, tnxk_kernel *out) {
+  int v = variant(isa);
+  plan_room room;
+  prog_plan *plan = &room.plan;
+  TNX_TRY(prog_analyze(args, variants[v].table, plan));
   int mode = args->program->mode;
-  int64_t tile_cost = 40, tiles = (plan.body.count + PROG_TILE - 1) / PROG_TILE, unit_tiles = 1;
-  for (int i = 0; i < plan.n_instrs; i++)
-    if (nodes[i].level == PL_LANE) tile_cost += cost(nodes[i].in);
+  int64_t tile_cost = 40, tiles = (plan->body.count + PROG_TILE - 1) / PROG_TILE, unit_tiles = 1;
+  for (int i = 0; i < plan->n_instrs; i++)
+    if (plan->nodes[i].level == PL_LANE) tile_cost += cost(plan->nodes[i].in);
 
   memset(out, 0, sizeof *out);
   out->name = variants[v].name;
   out->run = variants[v].run;
-  out->phases = plan.n_chunks > 1 ? 2 : 1;
+  out->phases = plan->n_chunks > 1 ? 2 : 1;
   switch (mode) {
     case TNXK_MAP: out->units[0] = tiles; break;
     case TNXK_ROW:
-      out->units[0] = plan.body.count ? plan.outer : 0;
+      out->units[0] = plan->body.count ? plan->outer : 0;
       unit_tiles = tiles;
       break;
     case TNXK_REDUCE_INNER:
-      out->units[0] = plan.outer * plan.n_chunks;
-      out->units[1] = plan.outer;
-      unit_tiles = plan.n_chunks > 1 ? PROG_CHUNK_TILES : tiles;
+      out->units[0] = plan->outer * plan->n_chunks;
+      out->units[1] = plan->outer;
+      unit_tiles = plan->n_chunks > 1 ? PROG_CHUNK_TILES : tiles;
       break;
     default:
-      out->units[0] = tiles * plan.n_chunks;
+      out->units[0] = tiles * plan->n_chunks;
       out->units[1] = tiles;
-      unit_tiles = plan.n_chunks > 1 ? plan.chunk : plan.outer;
+      unit_tiles = plan->n_chunks > 1 ? plan->chunk : plan->outer;
   }
-  int64_t lanes = plan.body.count < PROG_TILE ? plan.body.count : PROG_TILE;
+  int64_t lanes = plan->body.count < PROG_TILE ? plan->body.count : PROG_TILE;
   int64_t unit_ns = unit_tiles * (tile_cost * lanes / PROG_TILE + 40) + 40;
   out->grain[0] = 30000 / unit_ns > 1 ? 30000 / unit_ns : 1;
   out->grain[1] = 8;
-  out->shared_bytes = prog_partial_bytes(&plan, mode);
-  out->worker_bytes = plan.worker_bytes;
+  out->shared_bytes = prog_partial_bytes(plan, mode);
+  out->worker_bytes = plan->worker_bytes;
   if (out->phases == 1) out->units[1] = out->grain[1] = 0;
   return TNX_OK;
 }

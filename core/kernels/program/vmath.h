@@ -41,33 +41,37 @@ VM float vm_expm1_core(float r) {
 #define VM_LN2_HI 0.693359375f
 #define VM_LN2_LO (-2.12194440e-4f)
 
+/* Out of range the steps below compute nonsense, which the last selections replace: clamping the argument first would
+ * make the compiler split the loop into paths. */
 VM float vm_exp(float x) {
-  float y = x > 89.0f ? 89.0f : x;
-  y = y < -104.0f ? -104.0f : y; /* NaN passes both */
-  float k = vm_round(y * 1.44269504f);
-  float r = PROG_FMA(k, -VM_LN2_LO, PROG_FMA(k, -VM_LN2_HI, y));
+  float k = vm_round(x * 1.44269504f);
+  float r = PROG_FMA(k, -VM_LN2_LO, PROG_FMA(k, -VM_LN2_HI, x));
   int32_t n = (int32_t)k, h = n >> 1;
   float p = 1.0f + vm_expm1_core(r);
-  return p * vm_pow2(h) * vm_pow2(n - h); /* two steps: subnormal results round once, 2^128 overflows to infinity */
+  p = p * vm_pow2(h) * vm_pow2(n - h); /* two steps: subnormal results round once, 2^128 overflows to infinity */
+  p = x > 89.0f ? INFINITY : p;
+  return x < -104.0f ? 0.0f : p;
 }
 
 VM float vm_expm1(float x) {
-  float y = x > 89.0f ? 89.0f : x;
-  y = y < -20.0f ? -20.0f : y;
-  float k = vm_round(y * 1.44269504f);
-  float r = PROG_FMA(k, -VM_LN2_LO, PROG_FMA(k, -VM_LN2_HI, y));
+  float k = vm_round(x * 1.44269504f);
+  float r = PROG_FMA(k, -VM_LN2_LO, PROG_FMA(k, -VM_LN2_HI, x));
   int32_t n = (int32_t)k, h = n >> 1;
-  /* (2^n p + 2^n - 1), scaled by 2^-h so that 2^128 does not appear before the end. */
+  /* 2^n p + (2^n - 1), scaled by 2^-h so that 2^128 does not appear before the end. */
   float s = vm_pow2(n - h), t = vm_pow2(-h), p = vm_expm1_core(r);
   float v = PROG_FMA(s, p, s - t) * vm_pow2(h);
-  return n == 0 ? p == 0 ? x : p : v;
+  v = n == 0 ? p : v;
+  v = x > 89.0f ? INFINITY : v;
+  v = x < -20.0f ? -1.0f : v;
+  return x == 0 ? x : v;
 }
 
 VM float vm_sigmoid(float x) { return 1.0f / (1.0f + vm_exp(-x)); }
 
 VM float vm_tanh(float x) {
-  float a = __builtin_fabsf(x), e = vm_expm1(a > 10.0f ? 20.0f : 2 * a);
-  return __builtin_copysignf(e / (e + 2), x);
+  float a = __builtin_fabsf(x), e = vm_expm1(2 * a), v = e / (e + 2);
+  v = a > 10.0f ? 1.0f : v;
+  return __builtin_copysignf(v, x);
 }
 
 /* log of x * 2^-adjust, split as e * ln2 + log(m), m in [sqrt(1/2), sqrt(2)). */
