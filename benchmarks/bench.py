@@ -78,7 +78,8 @@ def run(script: str, job: dict, timeout: float, threads: int) -> tuple[list[dict
         with open(f"{scratch}/out", "w+") as out, open(f"{scratch}/err", "w+") as err:
             why = None
             try:
-                code = subprocess.run([sys.executable, str(HERE / script), str(path)], stdout=out, stderr=err, env=environment, timeout=timeout).returncode
+                command = [sys.executable, str(HERE / script), str(path)]
+                code = subprocess.run(command, stdout=out, stderr=err, env=environment, timeout=timeout).returncode
                 if code:
                     why = f"ended with code {code}"
             except subprocess.TimeoutExpired:

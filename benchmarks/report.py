@@ -70,7 +70,8 @@ def text(results: dict) -> str:
     limit = rows.get("memory limit", {}).get("decode_tps")
     for name, figures in rows.items():
         if limit and name not in ("memory limit", "llama.cpp") and "decode_tps" in figures:
-            ratios.append([f"{name} / memory limit"] + [f"{figures['decode_tps'] / limit:.2f}x" if key == "decode_tps" else "" for key, *_ in COLUMNS])
+            share = f"{figures['decode_tps'] / limit:.2f}x"
+            ratios.append([f"{name} / memory limit"] + [share if key == "decode_tps" else "" for key, *_ in COLUMNS])
     if ratios:
         parts += ["\nRatios (above 1: the first is better)", table(["", *(head for _, head, _, _ in COLUMNS)], ratios)]
 
@@ -101,7 +102,9 @@ def draw(results: dict, path) -> str | None:
         axis.margins(x=0.2)
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(labelsize=8)
-    figure.suptitle(f"SmolLM2-135M-Instruct, {results['dtype']}, batch 1, {results['machine']['cpus_used']} threads, {results['machine']['cpu']}", fontsize=10)
+    machine = results["machine"]
+    title = f"SmolLM2-135M-Instruct, {results['dtype']}, batch 1, {machine['cpus_used']} threads, {machine['cpu']}"
+    figure.suptitle(title, fontsize=10)
     figure.savefig(path, dpi=150)
     plt.close(figure)
     return str(path)

