@@ -41,17 +41,20 @@ static tnx_status run_copy(void *payload, tnx_pool *pool) {
 
 static void drop_copy(void *payload) { tnx_heap_free(((copy *)payload)->owned); }
 
-static tnx_status queue_and_wait(tnx_stream *s, const copy *c) {
-  if (tnx_stream_is_mine(s)) return tnx_fail(TNX_INVALID_ARGUMENT, "a task may not wait for a copy on its own stream");
-  TNX_TRY(tnx_stream_enqueue(s, run_copy, NULL, c, sizeof *c));
-  return tnx_stream_synchronize(s);
+/* Runs the copy after everything queued; reports an earlier task's failure first. */
+static tnx_status copy_and_wait(tnx_stream *s, const copy *c) {
+  bool queued;
+  tnx_status own = tnx_stream_run(s, run_copy, NULL, c, sizeof *c, &queued);
+  if (!queued) return own;
+  TNX_TRY(tnx_stream_take_error(s));
+  return own;
 }
 
 tnx_status tnx_copy_to_device(void *dst, const void *src, size_t bytes, tnx_stream *stream, bool wait) {
   TNX_TRY(tnx_runtime_ensure());
   if (bytes == 0) return TNX_OK;
   copy c = {.dst = dst, .src = src, .bytes = bytes, .device = stream->device->index, .fn = tnx_rt.driver->copy_to_device};
-  if (wait || bytes > LARGEST_SNAPSHOT) return queue_and_wait(stream, &c); /* a snapshot that large would cost more than waiting */
+  if (wait || bytes > LARGEST_SNAPSHOT) return copy_and_wait(stream, &c); /* a snapshot that large would cost more than waiting */
   if (sizeof c + bytes <= INLINE_SNAPSHOT) {
     _Alignas(16) unsigned char payload[INLINE_SNAPSHOT];
     c.src = NULL;
@@ -60,11 +63,12 @@ tnx_status tnx_copy_to_device(void *dst, const void *src, size_t bytes, tnx_stre
     return tnx_stream_enqueue(stream, run_copy, NULL, payload, sizeof c + bytes);
   }
   c.owned = tnx_heap_alloc(bytes);
-  if (!c.owned) return queue_and_wait(stream, &c);
+  if (!c.owned) return copy_and_wait(stream, &c);
   memcpy(c.owned, src, bytes);
   c.src = c.owned;
-  tnx_status status = tnx_stream_enqueue(stream, run_copy, drop_copy, &c, sizeof c);
-  if (status != TNX_OK && !tnx_runtime_get_blocking()) tnx_heap_free(c.owned); /* not queued, so not dropped */
+  bool queued;
+  tnx_status status = tnx_stream_submit(stream, run_copy, drop_copy, &c, sizeof c, &queued);
+  if (!queued) tnx_heap_free(c.owned);
   return status;
 }
 
@@ -72,5 +76,5 @@ tnx_status tnx_copy_to_host(void *dst, const void *src, size_t bytes, tnx_stream
   TNX_TRY(tnx_runtime_ensure());
   if (bytes == 0) return tnx_stream_synchronize(stream);
   copy c = {.dst = dst, .src = src, .bytes = bytes, .device = stream->device->index, .fn = tnx_rt.driver->copy_to_host};
-  return queue_and_wait(stream, &c);
+  return copy_and_wait(stream, &c);
 }

@@ -65,20 +65,24 @@ tnx_status tnx_event_record(tnx_event *e, tnx_stream *s) {
   tnx_mutex_lock(&e->lock);
   uint64_t generation = ++e->generation;
   e->stream = s;
-  e->ticket = tnx_stream_pushed(s) + e->timing; /* the stamp below, or a later task if other threads queue at the same time */
+  e->ticket = tnx_stream_pushed(s);
+  bool timing = e->timing;
   tnx_mutex_unlock(&e->lock);
-  if (!e->timing) return TNX_OK;
+  if (!timing) return TNX_OK;
   atomic_fetch_add(&e->refs, 1);
   stamp p = {e, generation};
-  tnx_status status = tnx_stream_enqueue(s, run_stamp, release_stamp, &p, sizeof p);
+  bool queued;
+  tnx_status status = tnx_stream_submit(s, run_stamp, release_stamp, &p, sizeof p, &queued);
+  if (!queued) release(e);
+  uint64_t ticket = tnx_stream_pushed(s); /* the stamp's, or a later one if other threads queue at the same time */
   tnx_mutex_lock(&e->lock);
-  if (e->generation == generation) e->ticket = status == TNX_OK ? tnx_stream_pushed(s) : 0;
+  if (queued && e->generation == generation) e->ticket = ticket;
   tnx_mutex_unlock(&e->lock);
-  if (status != TNX_OK) release(e);
   return status;
 }
 
 bool tnx_event_query(tnx_event *e) {
+  if (tnx_runtime_in_bad_fork()) return true; /* another thread of the parent may have held the lock */
   wait w = last_record(e);
   return !w.stream || tnx_stream_done(w.stream) >= w.ticket;
 }

@@ -9,7 +9,7 @@
 #include "runtime/sync.h"
 #include "tnx/runtime.h"
 
-enum { TNX_MAX_DEVICES = 64, TNX_MAX_STREAMS = 1024, TNX_MAX_WORKERS = 256, TNX_ERROR_BYTES = 1024 };
+enum { TNX_MAX_DEVICES = 64, TNX_MAX_STREAMS = 1024, TNX_MAX_WORKERS = 256, TNX_ERROR_BYTES = 2048 };
 
 typedef struct tnx_device tnx_device;
 typedef struct tnx_allocator tnx_allocator;
@@ -99,6 +99,10 @@ static inline uint64_t tnx_stream_pushed(tnx_stream *s) { return atomic_load_exp
 static inline uint64_t tnx_stream_done(tnx_stream *s) { return atomic_load_explicit(&s->done, memory_order_acquire); }
 /* Waits until `target` tasks of s are done, running them itself when nobody does. The caller must not be the consumer of s. */
 void tnx_stream_wait(tnx_stream *s, uint64_t target);
+/* Queues a task, waits for it and returns its own status. *queued_out: whether it was queued, so that drop has been called. */
+tnx_status tnx_stream_run(tnx_stream *s, tnx_task_fn fn, void (*drop)(void *payload), const void *payload, size_t size, bool *queued_out);
+/* tnx_stream_enqueue for callers that must know whether drop will be called although the call failed (launch blocking). */
+tnx_status tnx_stream_submit(tnx_stream *s, tnx_task_fn fn, void (*drop)(void *payload), const void *payload, size_t size, bool *queued_out);
 bool tnx_stream_is_mine(tnx_stream *s); /* the calling thread is running a task of s */
 tnx_status tnx_stream_take_error(tnx_stream *s);
 void tnx_stream_stop(tnx_stream *s); /* drains, ends the worker */

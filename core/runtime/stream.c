@@ -3,10 +3,11 @@
  * The consumer role is `owner`: whoever changes it from 0 to its own token runs tasks until it gives the role back. The worker thread takes it
  * whenever it is awake and work is there; a thread that waits for the stream takes it when it is free. Two rules keep work from
  * being forgotten:
- *   - A producer publishes a task under `lock` and wakes the worker if it is parked and no helper holds the role.
+ *   - A producer publishes a task under `lock` and wakes the worker if it is parked and no helper holds the role, or goes on to wait for its
+ *     task, which takes the role itself.
  *   - A helper gives the role back under `lock` and, if tasks are left, wakes the worker, or the sleeping waiters if there is no worker.
  * The worker parks under `lock` after it saw that nothing is left or that a helper holds the role. */
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -42,13 +43,13 @@ bool tnx_stream_is_mine(tnx_stream *s) { return (atomic_load_explicit(&s->owner,
 static void note_failure(tnx_stream *s, result *r, tnx_status status) {
   if (r) {
     r->status = status;
-    strncpy(r->text, tnx_error_text(), sizeof r->text - 1);
+    snprintf(r->text, sizeof r->text, "%s", tnx_error_text());
     return;
   }
   tnx_mutex_lock(&s->lock);
   if (s->error == TNX_OK) {
     s->error = status;
-    strncpy(s->error_text, tnx_error_text(), TNX_ERROR_BYTES - 1);
+    snprintf(s->error_text, TNX_ERROR_BYTES, "%s", tnx_error_text());
   }
   tnx_mutex_unlock(&s->lock);
   TNX_LOG(STREAM, "task failed on stream %llu of device %d: %s: %s", (unsigned long long)tnx_stream_id(s), s->device->index, tnx_status_name(status), tnx_error_text());
@@ -199,30 +200,26 @@ static tnx_status reserve_locked(tnx_stream *s, uint32_t need) {
   }
 }
 
-tnx_status tnx_stream_enqueue(tnx_stream *s, tnx_task_fn fn, void (*drop)(void *), const void *payload, size_t size) {
-  if (__builtin_expect(atomic_load_explicit(&tnx_rt.state, memory_order_relaxed) != TNX_RUNTIME_OPEN, 0)) return tnx_runtime_ensure();
+/* Queues a task. `wake`: see that somebody runs it; otherwise the caller waits for *ticket_out next, which does. On failure nothing was
+ * queued and drop is not called. */
+static tnx_status push(tnx_stream *s, tnx_task_fn fn, void (*drop)(void *payload), const void *payload, size_t size, result *own, bool wake, uint64_t *ticket_out) {
   void *spilled = NULL;
   if (__builtin_expect(size > SPILL_BYTES, 0)) {
     spilled = tnx_heap_alloc(size);
     if (!spilled) return tnx_fail(TNX_OUT_OF_MEMORY, "no host memory for a task's payload of %zu bytes", size);
     memcpy(spilled, payload, size);
   }
-  result *own = NULL;
-  result own_storage;
-  if (__builtin_expect(atomic_load_explicit(&tnx_rt.blocking, memory_order_relaxed), 0) && !tnx_stream_is_mine(s)) {
-    own = &own_storage;
-    memset(own, 0, sizeof *own);
-  }
   uint32_t bytes = (uint32_t)(sizeof(record) + (spilled ? 0 : (size + 15) & ~(size_t)15));
 
   tnx_mutex_lock(&s->lock);
-  tnx_status status = TNX_OK;
   uint64_t at = s->head & (RING_BYTES - 1);
-  if (__builtin_expect(bytes > RING_BYTES - at || s->head + bytes - s->tail_seen > RING_BYTES, 0)) status = reserve_locked(s, bytes);
-  if (__builtin_expect(status != TNX_OK, 0)) {
-    tnx_mutex_unlock(&s->lock);
-    tnx_heap_free(spilled);
-    return status;
+  if (__builtin_expect(bytes > RING_BYTES - at || s->head + bytes - s->tail_seen > RING_BYTES, 0)) {
+    tnx_status status = reserve_locked(s, bytes);
+    if (status != TNX_OK) {
+      tnx_mutex_unlock(&s->lock);
+      tnx_heap_free(spilled);
+      return status;
+    }
   }
   record *r = (record *)(s->ring + (s->head & (RING_BYTES - 1)));
   *r = (record){.fn = fn, .bytes = bytes, .spilled = spilled != NULL, .drop = drop, .payload = spilled ? spilled : (void *)(r + 1), .result = own};
@@ -230,22 +227,49 @@ tnx_status tnx_stream_enqueue(tnx_stream *s, tnx_task_fn fn, void (*drop)(void *
   s->head += bytes;
   uint64_t ticket = atomic_load_explicit(&s->pushed, memory_order_relaxed) + 1;
   atomic_store_explicit(&s->pushed, ticket, memory_order_release);
-  bool stopped = atomic_load_explicit(&tnx_rt.stopped, memory_order_relaxed), wake = false;
+  *ticket_out = ticket;
+  if (!wake) {
+    tnx_mutex_unlock(&s->lock);
+    return TNX_OK;
+  }
+  bool unparked = false;
   if (__builtin_expect(s->worker != WORKER_RUNNING, 0)) {
-    if (!stopped && s->worker == WORKER_NONE) s->worker = tnx_thread_start(&s->thread, "tnx-stream", worker_main, s) == TNX_OK ? WORKER_RUNNING : WORKER_FAILED;
+    if (s->worker == WORKER_NONE && !atomic_load_explicit(&tnx_rt.stopped, memory_order_relaxed))
+      s->worker = tnx_thread_start(&s->thread, "tnx-stream", worker_main, s) == TNX_OK ? WORKER_RUNNING : WORKER_FAILED;
   } else if (__builtin_expect(s->parked, 0)) {
     uintptr_t owner = atomic_load_explicit(&s->owner, memory_order_relaxed);
-    wake = (owner == 0 || (owner & 1)) && unpark_locked(s);
+    unparked = (owner == 0 || (owner & 1)) && unpark_locked(s);
   }
   bool alone = s->worker != WORKER_RUNNING; /* no worker will come: run it here */
   tnx_mutex_unlock(&s->lock);
-  if (wake && !own) tnx_futex_wake(&s->worker_word, 1);
-  if (__builtin_expect(own != NULL || alone, 0) && !tnx_stream_is_mine(s)) {
-    tnx_stream_wait(s, ticket);
-    if (wake && own) tnx_futex_wake(&s->worker_word, 1);
-    if (own && own->status != TNX_OK) return tnx_fail(own->status, "%s", own->text);
-  }
+  if (unparked) tnx_futex_wake(&s->worker_word, 1);
+  if (__builtin_expect(alone, 0) && !tnx_stream_is_mine(s)) tnx_stream_wait(s, ticket);
   return TNX_OK;
+}
+
+tnx_status tnx_stream_run(tnx_stream *s, tnx_task_fn fn, void (*drop)(void *payload), const void *payload, size_t size, bool *queued_out) {
+  result own = {.status = TNX_OK};
+  uint64_t ticket;
+  *queued_out = false;
+  if (tnx_stream_is_mine(s)) return tnx_fail(TNX_INVALID_ARGUMENT, "a task may not wait for its own stream");
+  TNX_TRY(push(s, fn, drop, payload, size, &own, false, &ticket));
+  *queued_out = true;
+  tnx_stream_wait(s, ticket);
+  return own.status == TNX_OK ? TNX_OK : tnx_fail(own.status, "%s", own.text);
+}
+
+tnx_status tnx_stream_submit(tnx_stream *s, tnx_task_fn fn, void (*drop)(void *payload), const void *payload, size_t size, bool *queued_out) {
+  if (__builtin_expect(atomic_load_explicit(&tnx_rt.blocking, memory_order_relaxed), 0) && !tnx_stream_is_mine(s)) return tnx_stream_run(s, fn, drop, payload, size, queued_out);
+  uint64_t ticket;
+  tnx_status status = push(s, fn, drop, payload, size, NULL, true, &ticket);
+  *queued_out = status == TNX_OK;
+  return status;
+}
+
+tnx_status tnx_stream_enqueue(tnx_stream *s, tnx_task_fn fn, void (*drop)(void *payload), const void *payload, size_t size) {
+  TNX_TRY(tnx_runtime_ensure());
+  bool queued;
+  return tnx_stream_submit(s, fn, drop, payload, size, &queued);
 }
 
 tnx_status tnx_stream_synchronize(tnx_stream *s) {

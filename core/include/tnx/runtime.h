@@ -46,7 +46,8 @@ TNX_API tnx_status tnx_device_synchronize(int device); /* all streams; reports t
 /* ---- memory ---- */
 /* 64-byte aligned device memory for use on `stream` (NULL: the default stream). Zero bytes give a NULL pointer and TNX_OK. Requests are rounded up to a size
  * class: multiples of 256 bytes below 1 MiB from a small pool, of 64 KiB from a large pool; above 16 MiB in a segment of their own size. On shortage cached segments are returned and the
- * request is tried again; then OUT_OF_MEMORY, whose text gives the sizes in PyTorch's style. */
+ * request is tried again; then OUT_OF_MEMORY, whose text gives the sizes in PyTorch's style.
+ * Not from inside a task: freed blocks may still be used by work queued after it. */
 TNX_API tnx_status tnx_mem_alloc(int device, size_t bytes, tnx_stream *stream, void **out);
 /* Stream-ordered: the block may be reused at once by later work of its own stream, and by others once work recorded on it has finished. */
 TNX_API void tnx_mem_free(void *ptr);
