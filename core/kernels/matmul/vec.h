@@ -21,7 +21,6 @@
 typedef float V __attribute__((vector_size(4 * VL)));
 typedef uint32_t VU __attribute__((vector_size(4 * VL)));
 typedef int32_t VI __attribute__((vector_size(4 * VL)));
-typedef uint16_t VH __attribute__((vector_size(2 * VL)));
 
 INL V v_load(const float *p) { V v; memcpy(&v, p, sizeof v); return v; }
 INL void v_store(float *p, V v) { memcpy(p, &v, sizeof v); }
