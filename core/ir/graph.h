@@ -123,4 +123,6 @@ tnx_status tnx_graph_print(const tnx_graph *g, char **text_out);
 tnx_status tnx_graph_parse(tnx_graph *g, const char *text);
 /* StableHLO text; composites become stablehlo.composite with their decomposition. NOT_IMPLEMENTED names the node that has no form there. */
 tnx_status tnx_graph_stablehlo(const tnx_graph *g, char **text_out);
+/* The same for given values of the graph's symbols: shapes in the text are static. Without them a graph with symbols is NOT_IMPLEMENTED. */
+tnx_status tnx_graph_stablehlo_for(const tnx_graph *g, const int64_t *symbols, uint32_t n_symbols, char **text_out);
 #endif
