@@ -5,12 +5,16 @@
 #define TNX_ATEN_LOWER_H
 #include "ir/builder.h"
 
+/* c10::MemoryFormat's numbers. */
+enum { TNX_FORMAT_CONTIGUOUS, TNX_FORMAT_PRESERVE, TNX_FORMAT_CHANNELS_LAST, TNX_FORMAT_CHANNELS_LAST_3D };
+
 typedef struct tnx_lower {
   tnx_builder b;
   const tnx_row *row;
   uint32_t n_args;
   uint32_t n_results; /* set by lowerings whose count is not 1 */
   bool deterministic;
+  int memory_format;  /* of new results; set by lowerings with such an argument. PRESERVE: pointwise results keep their operand's order of dimensions */
 } tnx_lower;
 
 typedef tnx_status (*tnx_lower_fn)(tnx_lower *l, const tnx_arg *a, tnx_value *out);

@@ -52,6 +52,9 @@ static tnx_status bind_program(binder *b, const tnx_step *s, tnxk_program_args *
     /* simplify may have turned a negative stride round and moved the base: keep that distance */
     b->patches[b->n_patches - 1].byte_offset += (int64_t)((uintptr_t)a->operand[i].base - (uintptr_t)present);
   }
+  void *memory = tnx_arena_alloc(&b->inst->arena, tnxk_program_prepared_bytes(a));
+  if (!memory) return tnx_fail(TNX_OUT_OF_MEMORY, "out of host memory in the planner");
+  TNX_TRY(tnxk_program_prepare(a, tnx_cpu_isa(), memory));
   *bytes = (size_t)((char *)&a->operand[s->n_layouts] - (char *)a);
   return TNX_OK;
 }
