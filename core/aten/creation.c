@@ -1,0 +1,111 @@
+/* Tensors from nothing: constants, ranges, identity matrices. Functional forms appear in graphs; eager PyTorch allocates and fills. Out forms do not
+ * say their dtype, so they compute in a wide one and the result is converted when it is stored. */
+#include "aten/family.h"
+
+static tnx_dtype number_dtype(tnx_builder *b, const tnx_arg *a) { return a->kind == TNX_ARG_FLOAT ? b->default_dtype : tnx_b_scalar_dtype(a); }
+
+static tnx_status full(tnx_lower *l, const tnx_arg *sizes, const tnx_arg *number, tnx_dtype t, tnx_value *results) {
+  tnx_dim s[TNX_MAX_RANK];
+  int rank = arg_sizes(&l->b, sizes, s);
+  return rank < 0 ? l->b.status : give(l, results, tnx_b_full(&l->b, tnx_b_scalar(&l->b, number, t), rank, s));
+}
+
+static const tnx_arg zero = {.kind = TNX_ARG_INT, .dim = 0}, one = {.kind = TNX_ARG_INT, .dim = 1};
+
+tnx_status lower_full(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return full(l, a, a + 1, arg_dtype(a + 2, number_dtype(&l->b, a + 1)), results); }
+tnx_status lower_full_out(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return full(l, a, a + 1, number_dtype(&l->b, a + 1), results); }
+tnx_status lower_zeros(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return full(l, a, &zero, arg_dtype(a + 1, l->b.default_dtype), results); }
+tnx_status lower_ones(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return full(l, a, &one, arg_dtype(a + 1, l->b.default_dtype), results); }
+tnx_status lower_zeros_out(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return full(l, a, &zero, l->b.default_dtype, results); }
+tnx_status lower_ones_out(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return full(l, a, &one, l->b.default_dtype, results); }
+/* What an uninitialised tensor holds is not promised: zeros are the cheapest that is the same every time. */
+tnx_status lower_empty_strided(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return full(l, a, &zero, arg_dtype(a + 2, l->b.default_dtype), results); }
+
+static tnx_status full_like(tnx_lower *l, const tnx_arg *like, const tnx_arg *number, const tnx_arg *dtype, tnx_value *results) {
+  tnx_builder *b = &l->b;
+  return give(l, results, expand_like(b, tnx_b_scalar(b, number, dtype ? arg_dtype(dtype, tnx_b_dtype(b, like->value)) : tnx_b_dtype(b, like->value)), like->value));
+}
+tnx_status lower_full_like(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return full_like(l, a, a + 1, a + 2, results); }
+tnx_status lower_zeros_like(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return full_like(l, a, &zero, a + 1, results); }
+tnx_status lower_ones_like(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return full_like(l, a, &one, a + 1, results); }
+tnx_status lower_zero(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return full_like(l, a, &zero, NULL, results); }
+
+tnx_status lower_fill(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  tnx_value v = arg_value(a + 1);
+  if (v && tnx_b_rank(&l->b, v) != 0) return tnx_fail(TNX_SHAPE, "fill_ only supports 0-dimension value tensor but got tensor with %d dimensions.", tnx_b_rank(&l->b, v));
+  return full_like(l, a, a + 1, NULL, results);
+}
+
+tnx_status lower_new_full(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return full(l, a + 1, a + 2, arg_dtype(a + 3, tnx_b_dtype(&l->b, a[0].value)), results); }
+tnx_status lower_new_zeros(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return full(l, a + 1, &zero, arg_dtype(a + 2, tnx_b_dtype(&l->b, a[0].value)), results); }
+tnx_status lower_new_ones(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return full(l, a + 1, &one, arg_dtype(a + 2, tnx_b_dtype(&l->b, a[0].value)), results); }
+
+tnx_status lower_scalar_tensor(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  return give(l, results, tnx_b_scalar(&l->b, a, arg_dtype(a + 1, l->b.default_dtype)));
+}
+
+/* ---- ranges ---- */
+
+/* start, start + step, ...: ceil((end - start) / step) elements. Symbolic ends only with integers and a constant step. */
+static tnx_status arange(tnx_lower *l, const tnx_arg *start, const tnx_arg *end, const tnx_arg *step, tnx_dtype t, tnx_value *results) {
+  tnx_builder *b = &l->b;
+  bool integers = start->kind != TNX_ARG_FLOAT && end->kind != TNX_ARG_FLOAT && step->kind != TNX_ARG_FLOAT;
+  if (t == TNX_DTYPE_NONE) t = integers ? TNX_I64 : b->default_dtype;
+  tnx_dim n;
+  if (integers) {
+    if (arg_symbolic(step)) return uncovered(l, "symbolic step");
+    int64_t by = step->dim;
+    if (by == 0) return tnx_fail(TNX_INVALID_ARGUMENT, "step must be nonzero");
+    tnx_dim span = by > 0 ? tnx_b_dim_sub(b, end->dim, start->dim) : tnx_b_dim_sub(b, start->dim, end->dim);
+    if (by < 0) by = -by;
+    if (!tnx_dim_is_symbolic(span) && span < 0) return tnx_fail(TNX_INVALID_ARGUMENT, "upper bound and lower bound inconsistent with step sign");
+    n = by == 1 ? span : tnx_b_dim(b, TNX_DIM_FLOORDIV, tnx_b_dim_add(b, span, by - 1), by);
+  } else {
+    if (arg_symbolic(start) || arg_symbolic(end) || arg_symbolic(step)) return uncovered(l, "symbolic range of floats");
+    double count = ceil((arg_number(end, 0) - arg_number(start, 0)) / arg_number(step, 1));
+    if (!(count >= 0 && count < 0x1p53)) return tnx_fail(TNX_INVALID_ARGUMENT, "upper bound and lower bound inconsistent with step sign");
+    n = (int64_t)count;
+  }
+  tnx_dtype acc = integers || tnx_dtype_is_integral(t) ? TNX_I64 : TNX_F64;
+  tnx_value i = tnx_b_convert(b, tnx_b_iota(b, 1, &n, 0), acc);
+  tnx_value v = add(b, mul(b, i, tnx_b_scalar(b, step, acc)), tnx_b_scalar(b, start, acc));
+  return give(l, results, tnx_b_convert(b, v, t));
+}
+
+tnx_status lower_arange(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return arange(l, &zero, a, &one, arg_dtype(a + 1, TNX_DTYPE_NONE), results); }
+tnx_status lower_arange_start(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return arange(l, a, a + 1, &one, arg_dtype(a + 2, TNX_DTYPE_NONE), results); }
+tnx_status lower_arange_start_step(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return arange(l, a, a + 1, a + 2, arg_dtype(a + 3, TNX_DTYPE_NONE), results); }
+/* Integers stay exact, floats are float64 until they are stored. */
+tnx_status lower_arange_out(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  bool floats = a[0].kind == TNX_ARG_FLOAT || a[1].kind == TNX_ARG_FLOAT || a[2].kind == TNX_ARG_FLOAT;
+  return arange(l, a, a + 1, a + 2, floats ? TNX_F64 : TNX_I64, results);
+}
+
+/* Counted from whichever end is nearer, so that both ends are exact. */
+static tnx_status linspace(tnx_lower *l, const tnx_arg *a, tnx_dtype t, tnx_value *results) {
+  tnx_builder *b = &l->b;
+  tnx_dim n = a[2].dim;
+  if (!tnx_dtype_is_float(t) || tnx_dim_is_symbolic(n) || a[0].kind == TNX_ARG_COMPLEX || a[1].kind == TNX_ARG_COMPLEX) return uncovered(l, "dtype or symbolic size");
+  if (n < 0) return tnx_fail(TNX_INVALID_ARGUMENT, "number of steps must be non-negative");
+  tnx_dtype acc = tnx_acc_of(t);
+  tnx_value start = tnx_b_scalar(b, a, acc), end = tnx_b_scalar(b, a + 1, acc), k = tnx_b_iota(b, 1, &n, 0);
+  tnx_value step = tnx_b_binary_f(b, TNX_OP_DIV, sub(b, end, start), n > 1 ? (double)(n - 1) : 1);
+  tnx_value up = add(b, start, mul(b, step, tnx_b_convert(b, k, acc)));
+  tnx_value down = sub(b, end, mul(b, step, tnx_b_convert(b, rsub_f(b, (double)(n - 1), k), acc)));
+  tnx_value v = n == 1 ? tnx_b_full(b, start, 1, &n) : tnx_b_select(b, compare_f(b, TNX_OP_LT, k, (double)(n / 2)), up, down);
+  return give(l, results, tnx_b_convert(b, v, t));
+}
+tnx_status lower_linspace(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return linspace(l, a, arg_dtype(a + 3, l->b.default_dtype), results); }
+tnx_status lower_linspace_out(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return linspace(l, a, TNX_F64, results); }
+
+/* ---- identity matrices ---- */
+
+static tnx_status eye(tnx_lower *l, tnx_dim rows, tnx_dim columns, tnx_dtype t, tnx_value *results) {
+  tnx_builder *b = &l->b;
+  tnx_dim sizes[2] = {rows, columns};
+  return give(l, results, tnx_b_convert(b, tnx_b_binary(b, TNX_OP_EQ, tnx_b_iota(b, 2, sizes, 0), tnx_b_iota(b, 2, sizes, 1)), t));
+}
+tnx_status lower_eye(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return eye(l, a[0].dim, a[0].dim, arg_dtype(a + 1, l->b.default_dtype), results); }
+tnx_status lower_eye_m(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return eye(l, a[0].dim, a[1].dim, arg_dtype(a + 2, l->b.default_dtype), results); }
+tnx_status lower_eye_out(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return eye(l, a[0].dim, a[0].dim, l->b.default_dtype, results); }
+tnx_status lower_eye_m_out(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return eye(l, a[0].dim, a[1].dim, l->b.default_dtype, results); }

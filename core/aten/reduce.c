@@ -1,0 +1,328 @@
+/* Reductions and scans: sums, means, variances, norms, extrema, cumulative operators. Half types accumulate in float32 and round once. */
+#include "aten/family.h"
+
+/* The dimensions of an argument that lists them; status in the builder. */
+#define DIMS(arg)                                                        \
+  int dims[TNX_MAX_RANK], n = arg_dims(&l->b, (arg), tnx_b_rank(&l->b, a[0].value), dims); \
+  if (l->b.status != TNX_OK) return l->b.status
+
+static const tnx_arg no_dims = {.kind = TNX_ARG_NONE};
+
+/* ---- sums and products ---- */
+
+static tnx_dtype sum_dtype(tnx_builder *b, tnx_value x, const tnx_arg *dtype) {
+  tnx_dtype t = tnx_b_dtype(b, x);
+  return arg_dtype(dtype, tnx_dtype_is_integral(t) ? TNX_I64 : t);
+}
+
+static tnx_status sum(tnx_lower *l, const tnx_arg *a, const tnx_arg *dim, bool keepdim, const tnx_arg *dtype, bool skip_nan, tnx_value *results) {
+  DIMS(dim);
+  tnx_builder *b = &l->b;
+  tnx_value x = a[0].value;
+  if (skip_nan && !tnx_dtype_is_integral(tnx_b_dtype(b, x))) x = tnx_b_select(b, tnx_b_unary(b, TNX_OP_ISNAN, x), tnx_b_const_f(b, tnx_b_dtype(b, x), 0), x);
+  return give(l, results, reduce(b, TNX_OP_REDUCE_SUM, tnx_b_convert(b, x, sum_dtype(b, a[0].value, dtype)), dims, n, keepdim));
+}
+tnx_status lower_sum(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return sum(l, a, &no_dims, false, a + 1, false, results); }
+tnx_status lower_sum_dim(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return sum(l, a, a + 1, arg_bool(a + 2), a + 3, false, results); }
+tnx_status lower_nansum(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return sum(l, a, a + 1, arg_bool(a + 2), a + 3, true, results); }
+
+static tnx_status mean(tnx_lower *l, const tnx_arg *a, const tnx_arg *dim, bool keepdim, const tnx_arg *dtype, tnx_value *results) {
+  DIMS(dim);
+  tnx_builder *b = &l->b;
+  tnx_dtype t = arg_dtype(dtype, tnx_b_dtype(b, a[0].value)), acc = tnx_acc_of(t);
+  if (tnx_dtype_is_integral(t)) return tnx_fail(TNX_DTYPE, "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype.");
+  tnx_value x = tnx_b_convert(b, a[0].value, acc), count = dim_number(b, extent(b, a[0].value, dims, n), acc);
+  return give(l, results, tnx_b_convert(b, divide(b, reduce(b, TNX_OP_REDUCE_SUM, x, dims, n, keepdim), count), t));
+}
+tnx_status lower_mean(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return mean(l, a, &no_dims, false, a + 1, results); }
+tnx_status lower_mean_dim(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return mean(l, a, a + 1, arg_bool(a + 2), a + 3, results); }
+
+static tnx_status prod(tnx_lower *l, const tnx_arg *a, const tnx_arg *dim, bool keepdim, const tnx_arg *dtype, tnx_value *results) {
+  DIMS(dim);
+  tnx_builder *b = &l->b;
+  tnx_dtype t = sum_dtype(b, a[0].value, dtype);
+  return give(l, results, tnx_b_convert(b, reduce(b, TNX_OP_REDUCE_PROD, tnx_b_convert(b, a[0].value, tnx_acc_of(t)), dims, n, keepdim), t));
+}
+tnx_status lower_prod(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return prod(l, a, &no_dims, false, a + 1, results); }
+tnx_status lower_prod_dim(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return prod(l, a, a + 1, arg_bool(a + 2), a + 3, results); }
+
+static tnx_status count_nonzero(tnx_lower *l, const tnx_arg *a, const tnx_arg *dim, tnx_value *results) {
+  DIMS(dim);
+  tnx_builder *b = &l->b;
+  return give(l, results, reduce(b, TNX_OP_REDUCE_SUM, tnx_b_convert(b, tnx_b_convert(b, a[0].value, TNX_BOOL), TNX_I64), dims, n, false));
+}
+tnx_status lower_count_nonzero(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return count_nonzero(l, a, a + 1, results); }
+
+tnx_status lower_trace(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  tnx_builder *b = &l->b;
+  if (tnx_b_rank(b, a[0].value) != 2) return tnx_fail(TNX_SHAPE, "trace: expected a matrix");
+  tnx_dtype t = tnx_b_dtype(b, a[0].value);
+  return give(l, results, reduce(b, TNX_OP_REDUCE_SUM, tnx_b_convert(b, tnx_b_diagonal(b, a[0].value, 0, 0, 1), tnx_dtype_is_integral(t) ? TNX_I64 : t), NULL, 0, false));
+}
+
+/* ---- variance ---- */
+
+/* Two passes: the mean, then the squared differences. correction is subtracted from the count, which is not taken below 0. */
+static tnx_status variance(tnx_lower *l, const tnx_arg *a, const tnx_arg *dim, double correction, bool keepdim, bool root, bool with_mean, tnx_value *results) {
+  DIMS(dim);
+  tnx_builder *b = &l->b;
+  tnx_dtype t = tnx_b_dtype(b, a[0].value), acc = tnx_acc_of(t);
+  if (!tnx_dtype_is_float(t)) return tnx_dtype_is_complex(t) ? uncovered(l, "complex") : tnx_fail(TNX_DTYPE, "std and var only support floating point and complex dtypes");
+  tnx_value x = tnx_b_convert(b, a[0].value, acc), count = dim_number(b, extent(b, a[0].value, dims, n), acc);
+  tnx_value mu = divide(b, reduce(b, TNX_OP_REDUCE_SUM, x, dims, n, true), count), diff = sub(b, x, mu);
+  tnx_value divisor = tnx_b_binary_f(b, TNX_OP_MAX, tnx_b_binary_f(b, TNX_OP_SUB, count, correction), 0);
+  tnx_value v = divide(b, reduce(b, TNX_OP_REDUCE_SUM, mul(b, diff, diff), dims, n, keepdim), divisor);
+  if (root) v = tnx_b_unary(b, TNX_OP_SQRT, v);
+  if (!with_mean) return give(l, results, tnx_b_convert(b, v, t));
+  tnx_value m = divide(b, reduce(b, TNX_OP_REDUCE_SUM, x, dims, n, keepdim), count);
+  return give2(l, results, tnx_b_convert(b, v, t), tnx_b_convert(b, m, t));
+}
+
+#define VARIANCE(name, root, with_mean)                                                                                                              \
+  tnx_status lower_##name##_correction(tnx_lower *l, const tnx_arg *a, tnx_value *results) {                                                         \
+    return variance(l, a, a + 1, arg_number(a + 2, 1), arg_bool(a + 3), root, with_mean, results);                                                   \
+  }                                                                                                                                                  \
+  tnx_status lower_##name##_dim(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return variance(l, a, a + 1, arg_bool(a + 2), arg_bool(a + 3), root, with_mean, results); } \
+  tnx_status lower_##name(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return variance(l, a, &no_dims, arg_bool(a + 1), false, root, with_mean, results); }
+VARIANCE(var, false, false)
+VARIANCE(std, true, false)
+VARIANCE(var_mean, false, true)
+VARIANCE(std_mean, true, true)
+
+/* ---- norms ---- */
+
+static tnx_status norm(tnx_lower *l, const tnx_arg *a, double p, const tnx_arg *dim, bool keepdim, const tnx_arg *dtype, tnx_value *results) {
+  DIMS(dim);
+  tnx_builder *b = &l->b;
+  tnx_dtype in = arg_dtype(dtype, tnx_b_dtype(b, a[0].value)), t = tnx_dtype_real(in), acc = tnx_acc_of(t);
+  if (tnx_dtype_is_integral(in)) return tnx_fail(TNX_DTYPE, "norm: Expected a floating point or complex tensor as input");
+  tnx_value x = tnx_b_unary(b, TNX_OP_ABS, tnx_b_convert(b, a[0].value, is_half(in) ? acc : in)), r;
+  if (isinf(p)) {
+    r = reduce(b, p > 0 ? TNX_OP_REDUCE_MAX : TNX_OP_REDUCE_MIN, x, dims, n, keepdim);
+  } else if (p == 0) {
+    r = reduce(b, TNX_OP_REDUCE_SUM, tnx_b_convert(b, compare_f(b, TNX_OP_NE, x, 0), acc), dims, n, keepdim);
+  } else if (p == 1) {
+    r = reduce(b, TNX_OP_REDUCE_SUM, x, dims, n, keepdim);
+  } else if (p == 2) {
+    r = tnx_b_unary(b, TNX_OP_SQRT, reduce(b, TNX_OP_REDUCE_SUM, mul(b, x, x), dims, n, keepdim));
+  } else {
+    r = tnx_b_binary_f(b, TNX_OP_POW, reduce(b, TNX_OP_REDUCE_SUM, tnx_b_binary_f(b, TNX_OP_POW, x, p), dims, n, keepdim), 1 / p);
+  }
+  return give(l, results, tnx_b_convert(b, r, t));
+}
+tnx_status lower_vector_norm(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return norm(l, a, arg_number(a + 1, 2), a + 2, arg_bool(a + 3), a + 4, results); }
+tnx_status lower_norm(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return norm(l, a, arg_number(a + 1, 2), &no_dims, false, &no_dims, results); }
+tnx_status lower_norm_dtype(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return norm(l, a, arg_number(a + 1, 2), &no_dims, false, a + 2, results); }
+tnx_status lower_norm_dim(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return norm(l, a, arg_number(a + 1, 2), a + 2, arg_bool(a + 3), &no_dims, results); }
+tnx_status lower_norm_dim_dtype(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return norm(l, a, arg_number(a + 1, 2), a + 2, arg_bool(a + 3), a + 4, results); }
+
+/* p-norm of self - other */
+tnx_status lower_dist(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  tnx_value both[2] = {a[0].value, a[1].value};
+  tnx_dtype t = tnx_b_result_type(&l->b, both, 2);
+  if (tnx_dtype_is_integral(t)) return uncovered(l, "integers");
+  tnx_arg diff = a[0];
+  diff.value = sub(&l->b, tnx_b_convert(&l->b, both[0], t), tnx_b_convert(&l->b, both[1], t));
+  if (!diff.value) return l->b.status;
+  return norm(l, &diff, arg_number(a + 2, 2), &no_dims, false, &no_dims, results);
+}
+
+/* log(sum(exp(x))) around the maximum; an infinite maximum is not subtracted. */
+tnx_status lower_logsumexp(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  DIMS(a + 1);
+  tnx_builder *b = &l->b;
+  tnx_dtype t = tnx_float_of(tnx_b_dtype(b, a[0].value)), acc = tnx_acc_of(t);
+  if (tnx_dtype_is_complex(t)) return uncovered(l, "complex");
+  tnx_value x = tnx_b_convert(b, a[0].value, acc), max = reduce(b, TNX_OP_REDUCE_MAX, x, dims, n, true);
+  tnx_value m = tnx_b_select(b, compare_f(b, TNX_OP_EQ, tnx_b_unary(b, TNX_OP_ABS, max), INFINITY), tnx_b_const_f(b, acc, 0), max);
+  tnx_value r = add(b, tnx_b_unary(b, TNX_OP_LOG, reduce(b, TNX_OP_REDUCE_SUM, tnx_b_unary(b, TNX_OP_EXP, sub(b, x, m)), dims, n, true)), m);
+  if (!arg_bool(a + 2) && r && tnx_b_rank(b, r)) {
+    int all[TNX_MAX_RANK];
+    for (int i = 0; i < tnx_b_rank(b, r); i++) all[i] = i;
+    r = tnx_b_squeeze(b, r, n ? dims : all, n ? n : tnx_b_rank(b, r));
+  }
+  return give(l, results, tnx_b_convert(b, r, t));
+}
+
+/* ---- any, all ---- */
+
+static tnx_value as_bool(tnx_builder *b, tnx_value x) { return tnx_b_convert(b, x, TNX_BOOL); }
+
+/* uint8 gives uint8, everything else bool. An empty list reduces nothing, no list reduces all. */
+static tnx_status any_all(tnx_lower *l, const tnx_arg *a, const tnx_arg *dim, bool keepdim, tnx_op op, tnx_value *results) {
+  DIMS(dim);
+  tnx_builder *b = &l->b;
+  tnx_value x = as_bool(b, a[0].value);
+  if (dim->kind != TNX_ARG_INTS || dim->count) x = reduce(b, op, x, dims, n, keepdim);
+  return give(l, results, tnx_b_convert(b, x, tnx_b_dtype(b, a[0].value) == TNX_U8 ? TNX_U8 : TNX_BOOL));
+}
+tnx_status lower_any(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return any_all(l, a, &no_dims, false, TNX_OP_REDUCE_MAX, results); }
+tnx_status lower_all(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return any_all(l, a, &no_dims, false, TNX_OP_REDUCE_MIN, results); }
+tnx_status lower_any_dim(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return any_all(l, a, a + 1, arg_bool(a + 2), TNX_OP_REDUCE_MAX, results); }
+tnx_status lower_all_dim(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return any_all(l, a, a + 1, arg_bool(a + 2), TNX_OP_REDUCE_MIN, results); }
+
+/* ---- extrema ---- */
+
+/* Fails if a reduced dimension is known to be empty: there is no extremum. */
+static bool has_elements(tnx_lower *l, tnx_value x, const int *dims, int n) {
+  for (int i = 0; i < tnx_b_rank(&l->b, x); i++) {
+    bool reduced = n == 0;
+    for (int k = 0; k < n; k++) reduced |= dims[k] == i;
+    if (reduced && tnx_b_size(&l->b, x, i) == 0) {
+      tnx_b_fail(&l->b, n ? TNX_INDEX : TNX_SHAPE, "Expected reduction dim to have non-zero size.");
+      return false;
+    }
+  }
+  return true;
+}
+
+static tnx_status extremum(tnx_lower *l, const tnx_arg *a, const tnx_arg *dim, bool keepdim, tnx_op op, tnx_value *results) {
+  DIMS(dim);
+  if (tnx_dtype_is_complex(tnx_b_dtype(&l->b, a[0].value))) return uncovered(l, "complex");
+  if (!has_elements(l, a[0].value, dims, n)) return l->b.status;
+  return give(l, results, reduce(&l->b, op, a[0].value, dims, n, keepdim));
+}
+tnx_status lower_amax(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return extremum(l, a, a + 1, arg_bool(a + 2), TNX_OP_REDUCE_MAX, results); }
+tnx_status lower_amin(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return extremum(l, a, a + 1, arg_bool(a + 2), TNX_OP_REDUCE_MIN, results); }
+tnx_status lower_max(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return extremum(l, a, &no_dims, false, TNX_OP_REDUCE_MAX, results); }
+tnx_status lower_min(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return extremum(l, a, &no_dims, false, TNX_OP_REDUCE_MIN, results); }
+
+static tnx_status argument(tnx_lower *l, const tnx_arg *a, tnx_op op, tnx_value *results) {
+  DIMS(a + 1);
+  tnx_dtype t = tnx_b_dtype(&l->b, a[0].value);
+  if (t == TNX_BOOL || tnx_dtype_is_complex(t)) return uncovered(l, "dtype");
+  if (!has_elements(l, a[0].value, dims, n)) return l->b.status;
+  return give(l, results, reduce(&l->b, op, a[0].value, dims, n, arg_bool(a + 2)));
+}
+tnx_status lower_argmax(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return argument(l, a, TNX_OP_ARGMAX, results); }
+tnx_status lower_argmin(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return argument(l, a, TNX_OP_ARGMIN, results); }
+
+static tnx_status extremum_dim(tnx_lower *l, const tnx_arg *a, tnx_op op, tnx_op arg_op, tnx_value *results) {
+  DIMS(a + 1);
+  tnx_builder *b = &l->b;
+  tnx_value x = a[0].value;
+  if (tnx_dtype_is_complex(tnx_b_dtype(b, x))) return uncovered(l, "complex");
+  if (!has_elements(l, x, dims, n)) return b->status;
+  return give2(l, results, reduce(b, op, x, dims, n, arg_bool(a + 2)), reduce(b, arg_op, x, dims, n, arg_bool(a + 2)));
+}
+tnx_status lower_max_dim(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return extremum_dim(l, a, TNX_OP_REDUCE_MAX, TNX_OP_ARGMAX, results); }
+tnx_status lower_min_dim(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return extremum_dim(l, a, TNX_OP_REDUCE_MIN, TNX_OP_ARGMIN, results); }
+
+tnx_status lower_aminmax(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  DIMS(a + 1);
+  if (tnx_dtype_is_complex(tnx_b_dtype(&l->b, a[0].value))) return uncovered(l, "complex");
+  if (!has_elements(l, a[0].value, dims, n)) return l->b.status;
+  return give2(l, results, reduce(&l->b, TNX_OP_REDUCE_MIN, a[0].value, dims, n, arg_bool(a + 2)), reduce(&l->b, TNX_OP_REDUCE_MAX, a[0].value, dims, n, arg_bool(a + 2)));
+}
+
+/* ---- scans ---- */
+
+static tnx_value scan(tnx_builder *b, tnx_op op, tnx_value x, const tnx_arg *dim) {
+  int d = tnx_b_wrap_dim(b, dim->dim, tnx_b_rank(b, x));
+  return b->status != TNX_OK || tnx_b_rank(b, x) == 0 ? x : tnx_b_scan(b, op, x, d);
+}
+
+static tnx_status cumulative(tnx_lower *l, const tnx_arg *a, tnx_op op, tnx_value *results) {
+  tnx_builder *b = &l->b;
+  return give(l, results, scan(b, op, tnx_b_convert(b, a[0].value, sum_dtype(b, a[0].value, a + 2)), a + 1));
+}
+tnx_status lower_cumsum(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return cumulative(l, a, TNX_OP_CUMSUM, results); }
+tnx_status lower_cumprod(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return cumulative(l, a, TNX_OP_CUMPROD, results); }
+
+tnx_status lower_logcumsumexp(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  if (!tnx_dtype_is_float(tnx_b_dtype(&l->b, a[0].value))) return uncovered(l, "dtype");
+  return give(l, results, scan(&l->b, TNX_OP_LOGCUMSUMEXP, a[0].value, a + 1));
+}
+
+static tnx_status cumulative_extremum(tnx_lower *l, const tnx_arg *a, tnx_op op, tnx_value *results) {
+  tnx_builder *b = &l->b;
+  if (tnx_b_rank(b, a[0].value) == 0) return give2(l, results, scan(b, op, a[0].value, a + 1), tnx_b_const_i(b, TNX_I64, 0));
+  tnx_value v = scan(b, op, a[0].value, a + 1);
+  return give2(l, results, v, v + 1);
+}
+tnx_status lower_cummax(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return cumulative_extremum(l, a, TNX_OP_CUMMAX, results); }
+tnx_status lower_cummin(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return cumulative_extremum(l, a, TNX_OP_CUMMIN, results); }
+
+/* ---- histogram ---- */
+
+/* Counts in equal bins between min and max, both ends inside; min == max: the data's own range. Integers are counted in integers, as PyTorch's GPU kernels do. */
+tnx_status lower_histc(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  tnx_builder *b = &l->b;
+  tnx_value x = a[0].value;
+  tnx_dtype t = tnx_b_dtype(b, x);
+  if (t == TNX_BOOL || tnx_dtype_is_complex(t)) return uncovered(l, "dtype");
+  int64_t bins = a[1].dim;
+  if (bins <= 0) return tnx_fail(TNX_INVALID_ARGUMENT, "bins must be > 0");
+  tnx_dtype acc = tnx_dtype_is_integral(t) ? TNX_I64 : tnx_acc_of(t);
+  tnx_dim flat = -1, n_bins = bins;
+  x = tnx_b_convert(b, tnx_b_reshape(b, x, 1, &flat), acc);
+  tnx_value low = tnx_b_scalar(b, a + 2, acc), high = tnx_b_scalar(b, a + 3, acc);
+  if (arg_number(a + 2, 0) == arg_number(a + 3, 0)) {
+    if (x && tnx_b_size(b, x, 0) != 0) low = reduce(b, TNX_OP_REDUCE_MIN, x, NULL, 0, false), high = reduce(b, TNX_OP_REDUCE_MAX, x, NULL, 0, false);
+    tnx_value same = tnx_b_binary(b, TNX_OP_EQ, low, high);
+    low = tnx_b_select(b, same, add_f(b, low, -1), low), high = tnx_b_select(b, same, add_f(b, high, 1), high);
+  }
+  tnx_value inside = tnx_b_binary(b, TNX_OP_AND, tnx_b_binary(b, TNX_OP_GE, x, low), tnx_b_binary(b, TNX_OP_LE, x, high));
+  tnx_value width = sub(b, high, low), from = sub(b, x, low);
+  tnx_value at = acc == TNX_I64 ? divide(b, mul_f(b, from, (double)bins), width) : mul_f(b, divide(b, from, width), (double)bins);
+  at = tnx_b_select(b, inside, tnx_b_convert(b, at, TNX_I64), tnx_b_const_i(b, TNX_I64, 0));
+  at = tnx_b_binary_f(b, TNX_OP_MIN, at, (double)(bins - 1));
+  tnx_value zeros = tnx_b_full(b, tnx_b_const_i(b, t, 0), 1, &n_bins);
+  return give(l, results, tnx_b_scatter(b, zeros, at, tnx_b_convert(b, inside, t), 0, 1));
+}
+
+/* ---- search in sorted rows ---- */
+
+/* How many boundaries are before each value: equal ones count with `right`. NaN is after everything. */
+static tnx_value count_before(tnx_builder *b, tnx_value boundaries, tnx_value x, bool right, tnx_dtype out) {
+  tnx_value both[2] = {boundaries, x};
+  tnx_dtype t = tnx_b_result_type(b, both, 2);
+  int last = x ? tnx_b_rank(b, x) : 0;
+  tnx_value values = tnx_b_unsqueeze(b, tnx_b_convert(b, x, t), last), edges = tnx_b_convert(b, boundaries, t);
+  if (edges && tnx_b_rank(b, edges) > 1) edges = tnx_b_unsqueeze(b, edges, tnx_b_rank(b, edges) - 1);
+  tnx_value after = tnx_b_unary(b, TNX_OP_NOT, tnx_b_binary(b, right ? TNX_OP_GT : TNX_OP_GE, edges, values));
+  return reduce(b, TNX_OP_REDUCE_SUM, tnx_b_convert(b, after, out), &last, 1, false);
+}
+
+/* A comparison with every boundary is right only for few of them. */
+static bool few(tnx_builder *b, tnx_value boundaries) {
+  tnx_dim n = tnx_b_rank(b, boundaries) ? tnx_b_size(b, boundaries, -1) : 1;
+  return tnx_dim_is_symbolic(n) || n <= 4096;
+}
+
+tnx_status lower_bucketize(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  tnx_builder *b = &l->b;
+  tnx_dtype out = arg_bool(a + 2) ? TNX_I32 : TNX_I64;
+  if (tnx_b_rank(b, a[1].value) != 1) return tnx_fail(TNX_SHAPE, "boundaries tensor must be 1 dimension");
+  if (!few(b, a[1].value)) return uncovered(l, "many boundaries");
+  tnx_value x = arg_value(a);
+  if (!x) x = tnx_b_scalar(b, a, promote_number(b, tnx_b_dtype(b, a[1].value), a));
+  return give(l, results, count_before(b, a[1].value, x, arg_bool(a + 3), out));
+}
+
+tnx_status lower_searchsorted(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  tnx_builder *b = &l->b;
+  if (arg_value(a + 5)) return uncovered(l, "sorter");
+  if (!few(b, a[0].value)) return uncovered(l, "long sequence");
+  bool right = arg_bool(a + 3) || arg_is(a + 4, "right");
+  if (arg_is(a + 4, "left") && a[4].kind == TNX_ARG_STRING && arg_bool(a + 3)) return tnx_fail(TNX_INVALID_ARGUMENT, "side and right can't be set to opposites");
+  tnx_value x = arg_value(a + 1);
+  if (!x) x = tnx_b_scalar(b, a + 1, promote_number(b, tnx_b_dtype(b, a[0].value), a + 1));
+  if (tnx_b_rank(b, a[0].value) != 1 && (!x || tnx_b_rank(b, x) != tnx_b_rank(b, a[0].value))) return tnx_fail(TNX_SHAPE, "sorted_sequence's dimensions differ");
+  return give(l, results, count_before(b, a[0].value, x, right, arg_bool(a + 2) ? TNX_I32 : TNX_I64));
+}
+
+/* ---- membership ---- */
+
+tnx_status lower_isin(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  tnx_builder *b = &l->b;
+  tnx_dtype t = promote_args(b, a, a + 1);
+  tnx_value x = tnx_b_scalar(b, a, t), tests = tnx_b_scalar(b, a + 1, t);
+  if (!x || !tests) return b->status;
+  tnx_dim flat = -1, count = tnx_b_numel(b, tests);
+  if (!tnx_dim_is_symbolic(count) && count > 4096) return uncovered(l, "many test elements");
+  int last = tnx_b_rank(b, x);
+  tnx_value equal = tnx_b_binary(b, TNX_OP_EQ, tnx_b_unsqueeze(b, x, last), tnx_b_reshape(b, tests, 1, &flat));
+  tnx_value found = reduce(b, TNX_OP_REDUCE_MAX, equal, &last, 1, false);
+  return give(l, results, arg_bool(a + 3) ? tnx_b_unary(b, TNX_OP_NOT, found) : found);
+}
