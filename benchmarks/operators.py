@@ -1,7 +1,8 @@
 """Time of one operator call on small tensors, on the device and on PyTorch's CPU, in one process: operators.py JOB.json
 
-What is measured is the price of a call, not of the arithmetic: a few hundred elements, many calls, one synchronisation
-at the end. The two devices take turns, so that both see the same machine. Writes one JSON object a line: {"operator": name, "device_us": t, "cpu_us": t}.
+What is measured is the price of a call, not of the arithmetic: a few hundred elements, many calls, one synchronisation at
+the end. The two devices take turns, so that both see the same machine. One JSON object a line:
+{"operator": name, "device_us": t, "cpu_us": t}.
 """
 import json
 import os
