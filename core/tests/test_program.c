@@ -1,5 +1,6 @@
 /* Programs: every operation against libm in double or plain C, every mode over odd strides, and the same bits however the
  * units are handed out. */
+#include <complex.h>
 #include <float.h>
 
 #include "base/cpu.h"
@@ -169,6 +170,317 @@ TEST(unary_ops) {
     }
 }
 
+
+typedef struct binary_case {
+  tnxk_op op;
+  double (*exact)(double, double); /* exact when rounded; the float32 operations of PyTorch where that differs: f32 */
+  float (*f32)(float, float);
+  int64_t (*i64)(int64_t, int64_t);
+  double max_ulp;
+  tnxk_ctype result; /* TNXK_B8: a predicate */
+} binary_case;
+
+static double b_add(double x, double y) { return x + y; }
+static double b_sub(double x, double y) { return x - y; }
+static double b_mul(double x, double y) { return x * y; }
+static double b_div(double x, double y) { return x / y; }
+static double b_max(double x, double y) { return x != x || y != y ? NAN : x > y ? x : y; }
+static double b_min(double x, double y) { return x != x || y != y ? NAN : x < y ? x : y; }
+static double b_rem(double x, double y) { double r = fmod(x, y); return r != 0 && (r < 0) != (y < 0) ? r + y : r; }
+static float b_remf(float x, float y) { float r = fmodf(x, y); return r != 0 && (r < 0) != (y < 0) ? r + y : r; }
+static float b_addf(float x, float y) { return x + y; }
+static float b_subf(float x, float y) { return x - y; }
+static float b_mulf(float x, float y) { return x * y; }
+static float b_divf(float x, float y) { return x / y; }
+static double b_eq(double x, double y) { return x == y; }
+static double b_ne(double x, double y) { return x != y; }
+static double b_lt(double x, double y) { return x < y; }
+static double b_le(double x, double y) { return x <= y; }
+static double b_gt(double x, double y) { return x > y; }
+static double b_ge(double x, double y) { return x >= y; }
+static int64_t i_add(int64_t x, int64_t y) { return (int64_t)((uint64_t)x + (uint64_t)y); }
+static int64_t i_sub(int64_t x, int64_t y) { return (int64_t)((uint64_t)x - (uint64_t)y); }
+static int64_t i_mul(int64_t x, int64_t y) { return (int64_t)((uint64_t)x * (uint64_t)y); }
+static int64_t i_div(int64_t x, int64_t y) { return y == 0 ? 0 : (int64_t)((__int128)x / y); }
+static int64_t i_mod(int64_t x, int64_t y) { return y == 0 ? 0 : (int64_t)((__int128)x % y); }
+static int64_t i_rem(int64_t x, int64_t y) { return y == 0 ? 0 : (int64_t)(((__int128)x % y + y) % y); }
+static int64_t i_fdiv(int64_t x, int64_t y) { return y == 0 ? 0 : (int64_t)(((__int128)x - i_rem(x, y)) / y); }
+static int64_t i_max(int64_t x, int64_t y) { return x > y ? x : y; }
+static int64_t i_min(int64_t x, int64_t y) { return x < y ? x : y; }
+static int64_t i_eq(int64_t x, int64_t y) { return x == y; }
+static int64_t i_ne(int64_t x, int64_t y) { return x != y; }
+static int64_t i_lt(int64_t x, int64_t y) { return x < y; }
+static int64_t i_le(int64_t x, int64_t y) { return x <= y; }
+static int64_t i_gt(int64_t x, int64_t y) { return x > y; }
+static int64_t i_ge(int64_t x, int64_t y) { return x >= y; }
+
+static const binary_case binary[] = {
+    {TNXK_ADD, b_add, b_addf, i_add, 0, 0}, {TNXK_SUB, b_sub, b_subf, i_sub, 0, 0}, {TNXK_MUL, b_mul, b_mulf, i_mul, 0, 0},
+    {TNXK_DIV, b_div, b_divf, i_div, 0, 0}, {TNXK_FMOD, fmod, fmodf, i_mod, 0, 0}, {TNXK_REMAINDER, b_rem, b_remf, i_rem, 0, 0},
+    {TNXK_POW, pow, NULL, NULL, 1.5, 0}, {TNXK_ATAN2, atan2, NULL, NULL, 2, 0}, {TNXK_HYPOT, hypot, NULL, NULL, 1.5, 0},
+    {TNXK_NEXTAFTER, nextafter, nextafterf, NULL, 0, 0}, {TNXK_COPYSIGN, copysign, copysignf, NULL, 0, 0},
+    {TNXK_MAX, b_max, NULL, i_max, 0, 0}, {TNXK_MIN, b_min, NULL, i_min, 0, 0}, {TNXK_FMAX, fmax, NULL, NULL, 0, 0},
+    {TNXK_FMIN, fmin, NULL, NULL, 0, 0}, {TNXK_FLOORDIV, NULL, NULL, i_fdiv, 0, 0},
+    {TNXK_EQ, b_eq, NULL, i_eq, 0, TNXK_B8}, {TNXK_NE, b_ne, NULL, i_ne, 0, TNXK_B8}, {TNXK_LT, b_lt, NULL, i_lt, 0, TNXK_B8},
+    {TNXK_LE, b_le, NULL, i_le, 0, TNXK_B8}, {TNXK_GT, b_gt, NULL, i_gt, 0, TNXK_B8}, {TNXK_GE, b_ge, NULL, i_ge, 0, TNXK_B8},
+};
+
+static void run_binary(const binary_case *u, tnx_isa isa, tnx_dtype dt, int64_t n, void *x, void *y, void *out) {
+  builder b;
+  start(&b, TNXK_MAP, 1, &n, 0);
+  load(&b, 0, operand(&b, dt, false, x, NULL));
+  load(&b, 1, operand(&b, dt, false, y, NULL));
+  emit(&b, u->op, tnxk_ctype_of(dt), 2, 0, 1, 0);
+  store(&b, operand(&b, u->result == TNXK_B8 ? TNX_BOOL : dt, true, out, NULL), 2);
+  run(&b, isa, 0);
+}
+
+TEST(binary_ops) {
+  enum { N = 20000 };
+  static float x[N], y[N], z[N];
+  static double xd[N], yd[N], zd[N];
+  static int64_t xi[N], yi[N], zi[N];
+  static const int64_t ints[] = {0, 1, -1, 2, -2, 3, 7, -7, 63, 64, INT64_MAX, INT64_MIN, INT64_MIN + 1, 1 << 20, -100};
+  fill_floats(x, N, 3);
+  fill_floats(y, N, 4);
+  uint64_t seed = 5;
+  for (int i = 0; i < N; i++) {
+    if (i < 2000) x[i] = specials[i / 45 % 45], y[i] = specials[i % 45];
+    if (i > 15000 && i % 3 == 0) y[i] = x[i];
+    xd[i] = x[i], yd[i] = y[i];
+    uint64_t r = test_rand(&seed);
+    xi[i] = i < 225 ? ints[i / 15] : (int64_t)test_rand(&seed) >> (r & 63);
+    yi[i] = i < 225 ? ints[i % 15] : (int64_t)test_rand(&seed) >> ((r >> 8) & 63);
+  }
+  for (size_t c = 0; c < sizeof binary / sizeof *binary; c++)
+    for (int k = 0; k < n_isas(); k++) {
+      const binary_case *u = &binary[c];
+      uint8_t pred[N];
+      if (u->exact) {
+        bool p = u->result == TNXK_B8;
+        double worst = 0, worst_d = 0;
+        int at = 0;
+        run_binary(u, isas[k], TNX_F32, N, x, y, p ? (void *)pred : z);
+        for (int i = 0; i < N; i++) {
+          double want = u->f32 ? u->f32(x[i], y[i]) : u->exact(x[i], y[i]), e = ulps(p ? pred[i] : z[i], want, 24, -125);
+          if (e > worst) worst = e, at = i;
+        }
+        if (worst > u->max_ulp) printf("  op %d isa %d: %.3f ulp at %a %a: got %a\n", u->op, isas[k], worst, x[at], y[at], z[at]);
+        CHECK(worst <= u->max_ulp);
+        run_binary(u, isas[k], TNX_F64, N, xd, yd, p ? (void *)pred : zd);
+        for (int i = 0; i < N; i++) worst_d = fmax(worst_d, ulps(p ? pred[i] : zd[i], u->exact(xd[i], yd[i]), 53, -1021));
+        CHECK(worst_d == 0);
+      }
+      if (u->i64) {
+        bool p = u->result == TNXK_B8;
+        run_binary(u, isas[k], TNX_I64, N, xi, yi, p ? (void *)pred : zi);
+        for (int i = 0; i < N; i++)
+          if ((p ? pred[i] : zi[i]) != u->i64(xi[i], yi[i])) {
+            printf("  op %d isa %d: %lld, %lld gives %lld\n", u->op, isas[k], (long long)xi[i], (long long)yi[i], (long long)zi[i]);
+            CHECK(!"integer operation");
+            break;
+          }
+      }
+    }
+}
+
+/* Results that torch 2.13 gives on the CPU. */
+TEST(torch_semantics) {
+  static int64_t px[] = {2, 3, -1, -1, 1, 0, 2, -2, -1, 0, 5, INT64_MIN}, py[] = {-1, -2, -1, -2, -5, -1, 63, 63, -3, 0, 40, -1};
+  static const int64_t pow_want[] = {0, 0, -1, 1, 1, 0, INT64_MIN, INT64_MIN, -1, 1, -4369436395329424031, 0};
+  static int64_t sx[] = {1, 1, 1, -8, -8, -8, 8, -8}, sy[] = {63, 64, -1, 1, 64, -1, -1, 63};
+  static const int64_t shl_want[] = {INT64_MIN, 0, 0, -16, 0, 0, 0, 0}, shr_want[] = {0, 0, 0, -4, -1, -1, 0, -1};
+  static float fx[] = {5, -5, 5, -5, INFINITY, 1, -1, 0, 1, NAN, 0.3f, -0.0f, 0}, fy[] = {3, 3, -3, -3, 2, INFINITY, INFINITY, 0, 0, 1, 0.1f, 1, -1};
+  static const float fd_want[] = {1, -2, -2, 1, NAN, 0, -1, NAN, INFINITY, NAN, 3, -0.0f, -0.0f};
+  static const float rem_want[] = {2, 1, -1, -2, NAN, 1, INFINITY, NAN, NAN, NAN, 7.4505806e-9f, -0.0f, 0};
+  int64_t out[16];
+  float f[16];
+  for (int k = 0; k < n_isas(); k++) {
+    run_binary(&(binary_case){.op = TNXK_POW}, isas[k], TNX_I64, 12, px, py, out);
+    for (int i = 0; i < 12; i++) CHECK_EQ(out[i], pow_want[i]);
+    run_binary(&(binary_case){.op = TNXK_SHL}, isas[k], TNX_I64, 8, sx, sy, out);
+    for (int i = 0; i < 8; i++) CHECK_EQ(out[i], shl_want[i]);
+    run_binary(&(binary_case){.op = TNXK_SHR}, isas[k], TNX_I64, 8, sx, sy, out);
+    for (int i = 0; i < 8; i++) CHECK_EQ(out[i], shr_want[i]);
+    run_binary(&(binary_case){.op = TNXK_FLOORDIV}, isas[k], TNX_F32, 13, fx, fy, f);
+    for (int i = 0; i < 13; i++) CHECK(ulps(f[i], fd_want[i], 24, -125) == 0 && (fd_want[i] != 0 || signbit(f[i]) == signbit(fd_want[i])));
+    run_binary(&(binary_case){.op = TNXK_REMAINDER}, isas[k], TNX_F32, 13, fx, fy, f);
+    for (int i = 0; i < 13; i++) CHECK(ulps(f[i], rem_want[i], 24, -125) == 0);
+  }
+}
+
+/* Reads dtype `from`, converts, stores as dtype `to`. */
+static void convert(tnx_isa isa, tnx_dtype from, tnx_dtype to, int64_t n, void *in, void *out) {
+  builder b;
+  start(&b, TNXK_MAP, 1, &n, 0);
+  load(&b, 0, operand(&b, from, false, in, NULL));
+  emit(&b, TNXK_CONVERT, tnxk_ctype_of(from), 1, 0, 0, 0)->dtype = (uint8_t)to;
+  store(&b, operand(&b, to, true, out, NULL), 1);
+  run(&b, isa, 0);
+}
+
+TEST(conversions) {
+  enum { N = 4000 };
+  static float x[N];
+  static int64_t xi[N];
+  static char got[N * 8];
+  static const float edge[] = {NAN, INFINITY, -INFINITY, 1e20f, -1e20f, 3.7f, -3.7f, 300, -129};
+  static const int32_t to_i32[] = {INT32_MIN, INT32_MIN, INT32_MIN, INT32_MIN, INT32_MIN, 3, -3, 300, -129};
+  static const uint8_t to_u8[] = {0, 0, 0, 0, 0, 3, 253, 44, 127};
+  fill_floats(x, N, 8);
+  uint64_t seed = 6;
+  for (int i = 0; i < N; i++) xi[i] = (int64_t)test_rand(&seed) >> (i % 60);
+  memcpy(x, edge, sizeof edge);
+  for (int k = 0; k < n_isas(); k++) {
+    convert(isas[k], TNX_F32, TNX_I32, N, x, got);
+    for (int i = 0; i < 9; i++) CHECK_EQ(((int32_t *)got)[i], to_i32[i]);
+    convert(isas[k], TNX_F32, TNX_U8, N, x, got);
+    for (int i = 0; i < 9; i++) CHECK_EQ(((uint8_t *)got)[i], to_u8[i]);
+    convert(isas[k], TNX_F32, TNX_BOOL, N, x, got);
+    for (int i = 0; i < N; i++) CHECK_EQ(got[i], x[i] != 0);
+    convert(isas[k], TNX_I64, TNX_I8, N, xi, got);
+    for (int i = 0; i < N; i++) CHECK_EQ(((int8_t *)got)[i], (int8_t)xi[i]);
+    convert(isas[k], TNX_I64, TNX_F32, N, xi, got);
+    for (int i = 0; i < N; i++) CHECK(((float *)got)[i] == (float)xi[i]);
+    convert(isas[k], TNX_I64, TNX_F64, N, xi, got);
+    for (int i = 0; i < N; i++) CHECK(((double *)got)[i] == (double)xi[i]);
+    convert(isas[k], TNX_F32, TNX_BF16, N, x, got);
+    for (int i = 0; i < N; i++) CHECK_EQ(((uint16_t *)got)[i], tnx_f32_to_bf16(x[i]));
+    convert(isas[k], TNX_F32, TNX_F8E4M3, N, x, got);
+    for (int i = 0; i < N; i++) CHECK_EQ(((uint8_t *)got)[i], tnx_f32_to_f8e4m3(x[i]));
+    convert(isas[k], TNX_F32, TNX_F8E5M2, N, x, got);
+    for (int i = 0; i < N; i++) CHECK_EQ(((uint8_t *)got)[i], tnx_f32_to_f8e5m2(x[i]));
+    convert(isas[k], TNX_F32, TNX_F16, N, x, got);
+    for (int i = 0; i < N; i++) {
+      uint16_t h = tnx_f32_to_f16(x[i]), g = ((uint16_t *)got)[i];
+      CHECK(g == h || (isnan(x[i]) && (g & 0x7fff) > 0x7c00));
+    }
+    /* Every narrow value survives a round trip through its register. */
+    static uint16_t all[65536], back[65536];
+    static uint8_t all8[256], back8[256];
+    for (int i = 0; i < 65536; i++) all[i] = (uint16_t)i;
+    for (int i = 0; i < 256; i++) all8[i] = (uint8_t)i;
+    convert(isas[k], TNX_BF16, TNX_BF16, 65536, all, back);
+    for (int i = 0; i < 65536; i++) CHECK(back[i] == i || ((i & 0x7f80) == 0x7f80 && (back[i] & 0x7f80) == 0x7f80 && (back[i] & 0x7f)));
+    convert(isas[k], TNX_F16, TNX_F16, 65536, all, back);
+    for (int i = 0; i < 65536; i++) CHECK(back[i] == i || ((i & 0x7fff) > 0x7c00 && (back[i] & 0x7fff) > 0x7c00));
+    for (int dt = TNX_F8E4M3; dt <= TNX_F8E5M2; dt++) {
+      convert(isas[k], (tnx_dtype)dt, (tnx_dtype)dt, 256, all8, back8);
+      for (int i = 0; i < 256; i++) CHECK(back8[i] == i || (i & 0x7f) > 0x7c);
+    }
+  }
+}
+
+/* The known answer of Philox4x32-10 for key 0 and counter 0. */
+TEST(philox) {
+  static int64_t seed[] = {0, 0, 0, 0}, offset[] = {0, 0, 0, 0}, lane[] = {0, 1, 2, 3};
+  static const uint32_t want[] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
+  int64_t out[4], n = 4;
+  for (int k = 0; k < n_isas(); k++) {
+    builder b;
+    start(&b, TNXK_MAP, 1, &n, 0);
+    load(&b, 0, operand(&b, TNX_I64, false, seed, NULL));
+    load(&b, 1, operand(&b, TNX_I64, false, offset, NULL));
+    load(&b, 2, operand(&b, TNX_I64, false, lane, NULL));
+    emit(&b, TNXK_PHILOX, TNXK_I64, 3, 0, 1, 2);
+    store(&b, operand(&b, TNX_I64, true, out, NULL), 3);
+    run(&b, isas[k], 0);
+    for (int i = 0; i < 4; i++) CHECK_EQ(out[i], want[i]);
+  }
+}
+
+typedef double _Complex (*complex_fn)(double _Complex, double _Complex);
+static double _Complex z_add(double _Complex x, double _Complex y) { return x + y; }
+static double _Complex z_sub(double _Complex x, double _Complex y) { return x - y; }
+static double _Complex z_mul(double _Complex x, double _Complex y) { return x * y; }
+static double _Complex z_div(double _Complex x, double _Complex y) { return x / y; }
+static double _Complex z_neg(double _Complex x, double _Complex y) { return -x; }
+static double _Complex z_conj(double _Complex x, double _Complex y) { return conj(x); }
+static double _Complex z_exp(double _Complex x, double _Complex y) { return cexp(x); }
+static double _Complex z_log(double _Complex x, double _Complex y) { return clog(x); }
+static double _Complex z_sqrt(double _Complex x, double _Complex y) { return csqrt(x); }
+static double _Complex z_sin(double _Complex x, double _Complex y) { return csin(x); }
+static double _Complex z_cos(double _Complex x, double _Complex y) { return ccos(x); }
+static double _Complex z_tanh(double _Complex x, double _Complex y) { return ctanh(x); }
+static double _Complex z_pow(double _Complex x, double _Complex y) { return cpow(x, y); }
+static double _Complex z_abs(double _Complex x, double _Complex y) { return cabs(x); }
+static double _Complex z_real(double _Complex x, double _Complex y) { return creal(x); }
+static double _Complex z_imag(double _Complex x, double _Complex y) { return cimag(x); }
+
+TEST(complex_ops) {
+  static const struct { tnxk_op op; complex_fn f; bool real; } cases[] = {
+      {TNXK_ADD, z_add, 0}, {TNXK_SUB, z_sub, 0}, {TNXK_MUL, z_mul, 0}, {TNXK_DIV, z_div, 0}, {TNXK_NEG, z_neg, 0}, {TNXK_CONJ, z_conj, 0},
+      {TNXK_EXP, z_exp, 0}, {TNXK_LOG, z_log, 0}, {TNXK_SQRT, z_sqrt, 0}, {TNXK_SIN, z_sin, 0}, {TNXK_COS, z_cos, 0}, {TNXK_TANH, z_tanh, 0},
+      {TNXK_POW, z_pow, 0}, {TNXK_ABS, z_abs, 1}, {TNXK_REAL, z_real, 1}, {TNXK_IMAG, z_imag, 1},
+  };
+  enum { N = 1500 };
+  static float _Complex x[N], y[N], z[N];
+  static double _Complex xd[N], yd[N], zd[N];
+  static float re[N];
+  static double red[N];
+  uint64_t seed = 12;
+  for (int i = 0; i < N; i++) {
+    x[i] = CMPLXF(test_randf(&seed) * 3, test_randf(&seed) * 3), xd[i] = x[i];
+    y[i] = CMPLXF(test_randf(&seed) * 3, test_randf(&seed) * 3), yd[i] = y[i];
+  }
+  int64_t n = N;
+  for (int k = 0; k < n_isas(); k++) {
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+      for (int wide = 0; wide < 2; wide++) {
+        builder b;
+        start(&b, TNXK_MAP, 1, &n, 0);
+        tnx_dtype dt = wide ? TNX_C128 : TNX_C64, out = !cases[c].real ? dt : wide ? TNX_F64 : TNX_F32;
+        void *o = cases[c].real ? wide ? (void *)red : re : wide ? (void *)zd : z;
+        CHECK(tnxk_op_supported(cases[c].op, wide ? TNXK_C128 : TNXK_C64));
+        load(&b, 0, operand(&b, dt, false, wide ? (void *)xd : x, NULL));
+        load(&b, 1, operand(&b, dt, false, wide ? (void *)yd : y, NULL));
+        emit(&b, cases[c].op, tnxk_ctype_of(dt), 0, 0, 1, 0);
+        store(&b, operand(&b, out, true, o, NULL), 0);
+        run(&b, isas[k], 1);
+        for (int i = 0; i < N; i++) {
+          double _Complex want = cases[c].f(xd[i], yd[i]), got = cases[c].real ? wide ? red[i] : re[i] : wide ? zd[i] : z[i];
+          if (cabs(got - want) > (wide ? 1e-13 : 2e-6) * (cabs(want) + 1e-3)) {
+            printf("  op %d wide %d: %g%+gi, not %g%+gi\n", cases[c].op, wide, creal(got), cimag(got), creal(want), cimag(want));
+            CHECK(!"complex operation");
+            break;
+          }
+        }
+      }
+    /* Sums and products over both directions; conversions drop or add the imaginary part. */
+    for (int mode = TNXK_REDUCE_INNER; mode <= TNXK_REDUCE_OUTER; mode++) {
+      builder b;
+      int64_t sizes[] = {30, 50};
+      start(&b, (tnxk_mode)mode, 2, sizes, 1);
+      float _Complex sum[50], prod[50];
+      double _Complex unit[N];
+      for (int i = 0; i < N; i++) unit[i] = yd[i] / cabs(yd[i]);
+      int64_t inner[] = {1, 0}, outer[] = {0, 1};
+      load(&b, 0, operand(&b, TNX_C64, false, x, NULL));
+      load(&b, 1, operand(&b, TNX_C128, false, unit, NULL));
+      emit(&b, TNXK_ACC_SUM, TNXK_C64, 2, 0, 0, 0);
+      emit(&b, TNXK_ACC_PROD, TNXK_C128, 3, 1, 0, 0);
+      b.g.first_epilogue = b.g.n_instrs;
+      emit(&b, TNXK_CONVERT, TNXK_C128, 3, 3, 0, 0)->dtype = TNX_C64;
+      int64_t *st = mode == TNXK_REDUCE_INNER ? inner : outer;
+      store(&b, operand(&b, TNX_C64, true, sum, st), 2);
+      store(&b, operand(&b, TNX_C64, true, prod, st), 3);
+      run(&b, isas[k], 1);
+      int kept = mode == TNXK_REDUCE_INNER ? 30 : 50;
+      for (int o = 0; o < kept; o++) {
+        double _Complex s = 0, p = 1;
+        for (int r = 0; r < N / kept; r++) {
+          int i = mode == TNXK_REDUCE_INNER ? o * 50 + r : r * 50 + o;
+          s += xd[i], p *= unit[i];
+        }
+        CHECK(cabs(s - sum[o]) < 1e-4 && cabs(p - prod[o]) < 1e-5);
+      }
+    }
+    convert(isas[k], TNX_C64, TNX_F32, N, x, re);
+    for (int i = 0; i < N; i++) CHECK(re[i] == crealf(x[i]));
+    convert(isas[k], TNX_F32, TNX_C128, N, re, zd);
+    for (int i = 0; i < N; i++) CHECK(creal(zd[i]) == re[i] && cimag(zd[i]) == 0);
+  }
+}
 
 /* ---- modes ---- */
 
@@ -348,6 +660,11 @@ TEST(reduce_modes) {
 
 int main(void) {
   RUN(unary_ops);
+  RUN(binary_ops);
+  RUN(torch_semantics);
+  RUN(conversions);
+  RUN(philox);
+  RUN(complex_ops);
   RUN(map_strides);
   RUN(row_softmax_and_norm);
   RUN(reduce_modes);

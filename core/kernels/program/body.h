@@ -22,7 +22,7 @@
     const T *a = ap;                                  \
     IVDEP for (int64_t i = 0; i < n; i++) {           \
       T x = a[i];                                     \
-      d[i] = (R)(EXPR);                               \
+      d[i] = EXPR;                                    \
     }                                                 \
   }
 #define OP2(NAME, CT, R, T, EXPR)                     \
@@ -31,7 +31,7 @@
     const T *a = ap, *b = bp;                         \
     IVDEP for (int64_t i = 0; i < n; i++) {           \
       T x = a[i], y = b[i];                           \
-      d[i] = (R)(EXPR);                               \
+      d[i] = EXPR;                                    \
     }                                                 \
   }
 #define OP1_FD(NAME, F, D) OP1(NAME, F32, float, float, F) OP1(NAME, F64, double, double, D)
@@ -247,12 +247,12 @@ typedef int64_t mem_i64 __attribute__((may_alias, aligned(1)));
       M *d = (M *)dst;                                                               \
       IVDEP for (int64_t i = 0; i < n; i++) {                                        \
         R x = s[i];                                                                  \
-        d[i] = (M)(EXPR);                                                            \
+        d[i] = EXPR;                                                                 \
       }                                                                              \
     } else {                                                                         \
       for (int64_t i = 0; i < n; i++) {                                              \
         R x = s[i];                                                                  \
-        *(M *)(dst + i * stride) = (M)(EXPR);                                        \
+        *(M *)(dst + i * stride) = EXPR;                                             \
       }                                                                              \
     }                                                                                \
   }
@@ -420,24 +420,29 @@ ACC_ARG(ARGMIN, MIN, I64, int64_t, acc->i, x < v)
 ACC_ARG(ARGMAX, MAX, B8, uint8_t, acc->i, x > v)
 ACC_ARG(ARGMIN, MIN, B8, uint8_t, acc->i, x < v)
 
+#include "kernels/program/body_complex.h"
+
 #define ROW(NAME, CT) [TNXK_##NAME][TNXK_##CT] = op_##NAME##_##CT
 #define ROW_FD(NAME) ROW(NAME, F32), ROW(NAME, F64)
 #define ROW_FDI(NAME) ROW_FD(NAME), ROW(NAME, I64)
 #define ROW_FDIB(NAME) ROW_FDI(NAME), ROW(NAME, B8)
+#define ROW_CZ(NAME) ROW(NAME, C64), ROW(NAME, C128)
 #define ROW_IB(NAME) ROW(NAME, I64), ROW(NAME, B8)
 #define CVT_ROW(CT, DT) [TNXK_##CT][TNX_##DT] = cvt_##CT##_##DT
 #define CVT_ROWS(CT)                                                                                                  \
   CVT_ROW(CT, BOOL), CVT_ROW(CT, U8), CVT_ROW(CT, I8), CVT_ROW(CT, I16), CVT_ROW(CT, I32), CVT_ROW(CT, I64),          \
       CVT_ROW(CT, U16), CVT_ROW(CT, U32), CVT_ROW(CT, U64), CVT_ROW(CT, F8E4M3), CVT_ROW(CT, F8E5M2),                 \
-      CVT_ROW(CT, BF16), CVT_ROW(CT, F32), CVT_ROW(CT, F64)
+      CVT_ROW(CT, BF16), CVT_ROW(CT, F32), CVT_ROW(CT, F64), CVT_ROW(CT, C64), CVT_ROW(CT, C128)
 #define MEM_ROWS(KIND)                                                                                                \
   [TNX_BOOL] = KIND##_BOOL, [TNX_U8] = KIND##_U8, [TNX_I8] = KIND##_I8, [TNX_I16] = KIND##_I16, [TNX_I32] = KIND##_I32, \
   [TNX_I64] = KIND##_I64, [TNX_U16] = KIND##_U16, [TNX_U32] = KIND##_U32, [TNX_U64] = KIND##_U64,                      \
   [TNX_F8E4M3] = KIND##_F8E4M3, [TNX_F8E5M2] = KIND##_F8E5M2, [TNX_F16] = KIND##_F16_simd, [TNX_BF16] = KIND##_BF16,   \
-  [TNX_F32] = KIND##_F32, [TNX_F64] = KIND##_F64
+  [TNX_F32] = KIND##_F32, [TNX_F64] = KIND##_F64, [TNX_C64] = KIND##_C64, [TNX_C128] = KIND##_C128
 #define ACC_ROWS(KIND)                                                                                                 \
-  [PROG_SUM] = {[TNXK_F32] = KIND##_SUM_F32, [TNXK_F64] = KIND##_SUM_F64, [TNXK_I64] = KIND##_SUM_I64},                \
-  [PROG_PROD] = {[TNXK_F32] = KIND##_PROD_F32, [TNXK_F64] = KIND##_PROD_F64, [TNXK_I64] = KIND##_PROD_I64},            \
+  [PROG_SUM] = {[TNXK_F32] = KIND##_SUM_F32, [TNXK_F64] = KIND##_SUM_F64, [TNXK_I64] = KIND##_SUM_I64,              \
+                [TNXK_C64] = KIND##_SUM_C64, [TNXK_C128] = KIND##_SUM_C128},                \
+  [PROG_PROD] = {[TNXK_F32] = KIND##_PROD_F32, [TNXK_F64] = KIND##_PROD_F64, [TNXK_I64] = KIND##_PROD_I64,           \
+                 [TNXK_C64] = KIND##_PROD_C64, [TNXK_C128] = KIND##_PROD_C128},            \
   [PROG_MAX] = {[TNXK_F32] = KIND##_MAX_F32, [TNXK_F64] = KIND##_MAX_F64, [TNXK_I64] = KIND##_MAX_I64,                 \
                 [TNXK_B8] = KIND##_MAX_B8},                                                                            \
   [PROG_MIN] = {[TNXK_F32] = KIND##_MIN_F32, [TNXK_F64] = KIND##_MIN_F64, [TNXK_I64] = KIND##_MIN_I64,                 \
@@ -459,11 +464,14 @@ const prog_isa PROG_CAT(prog_isa__, PROG_ISA) = {
         ROW_FDI(POW), ROW_FD(ATAN2), ROW_FD(HYPOT), ROW_FD(NEXTAFTER), ROW_FD(COPYSIGN), ROW_FDIB(MAX), ROW_FDIB(MIN),
         ROW_FD(FMAX), ROW_FD(FMIN), ROW_IB(AND), ROW_IB(OR), ROW_IB(XOR), ROW(SHL, I64), ROW(SHR, I64), ROW_FDIB(EQ),
         ROW_FDIB(NE), ROW_FDIB(LT), ROW_FDIB(LE), ROW_FDIB(GT), ROW_FDIB(GE), ROW(PHILOX, I64), ROW_FDIB(SELECT),
-        ROW_FDIB(CONST),
+        ROW_FDIB(CONST), ROW_CZ(NEG), ROW_CZ(ABS), ROW_CZ(SQRT), ROW_CZ(EXP), ROW_CZ(LOG), ROW_CZ(SIN), ROW_CZ(COS), ROW_CZ(TANH),
+        ROW_CZ(ISNAN), ROW_CZ(ISFINITE), ROW_CZ(REAL), ROW_CZ(IMAG), ROW_CZ(CONJ), ROW_FD(COMPLEX), ROW_CZ(ADD), ROW_CZ(SUB),
+        ROW_CZ(MUL), ROW_CZ(DIV), ROW_CZ(POW), ROW_CZ(EQ), ROW_CZ(NE), ROW_CZ(SELECT), ROW_CZ(CONST),
     },
     .convert = {CVT_ROWS(F32), CVT_ROWS(F64), CVT_ROWS(I64), CVT_ROWS(B8), [TNXK_F32][TNX_F16] = cvt_F32_F16_simd,
-                CVT_ROW(F64, F16), CVT_ROW(I64, F16), CVT_ROW(B8, F16)},
-    .splat = {splat_F32, splat_F64, splat_I64, splat_B8},
+                CVT_ROW(F64, F16), CVT_ROW(I64, F16), CVT_ROW(B8, F16), CVT_ROWS(C64), CVT_ROWS(C128), CVT_ROW(C64, F16),
+                CVT_ROW(C128, F16)},
+    .splat = {splat_F32, splat_F64, splat_I64, splat_B8, splat_C64, splat_C128},
     .load = {MEM_ROWS(load)},
     .store = {MEM_ROWS(store)},
     .tile = {ACC_ROWS(tile), ARG_ROWS(tile)},

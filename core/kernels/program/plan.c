@@ -191,7 +191,7 @@ static void fill_order(prog_plan *plan) {
       if (x[i].operand >= 0)
         plan->moving[mov++] = (prog_moving){.node = (uint16_t)i, .operand = x[i].operand, .step = x[i].width};
       else if (x[i].held)
-        plan->moving[mov++] = (prog_moving){.node = (uint16_t)i, .operand = -1, .step = x[i].pitch, .offset = x[i].at};
+        plan->moving[mov++] = (prog_moving){.node = (uint16_t)i, .operand = -1, .step = x[i].width, .offset = x[i].at};
     }
     if (!epilogue) plan->n_mov_body = (uint16_t)mov;
   }
@@ -257,10 +257,12 @@ tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan
   cut_space(p, plan);
 
   uint16_t def[TNXK_PROGRAM_MAX_REGS];
-  uint8_t held_pitch[TNXK_PROGRAM_MAX_REGS], lane_width[TNXK_PROGRAM_MAX_REGS];
+  /* A register has its own storage for each lane width (bits 1, 4, 8, 16 of the masks), so that an instruction may read and
+   * write one register with different widths, and whole rows apart from tiles. */
+  uint8_t tiles_used[TNXK_PROGRAM_MAX_REGS], rows_used[TNXK_PROGRAM_MAX_REGS];
   memset(def, 0xff, sizeof(uint16_t) * g->n_regs);
-  memset(held_pitch, 0, g->n_regs);
-  memset(lane_width, 0, g->n_regs);
+  memset(tiles_used, 0, g->n_regs);
+  memset(rows_used, 0, g->n_regs);
   int phase = 0, width_max = 1;
   for (int i = 0; i < n; i++) {
     const tnxk_instr *in = &g->instrs[i];
@@ -346,7 +348,7 @@ tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan
         s->splat |= lane_loop;
       } else if (mode == TNXK_ROW && s->phase != x->phase) {
         s->held = true;
-        if (s->width > held_pitch[s->in->dst]) held_pitch[s->in->dst] = s->width;
+        rows_used[s->in->dst] |= s->width;
       }
     }
     if (x->kind == PK_STORE) continue;
@@ -354,7 +356,7 @@ tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan
     def[in->dst] = (uint16_t)i;
     if (x->width > width_max) width_max = x->width;
     if (x->level == PL_LANE) {
-      if (x->width > lane_width[in->dst]) lane_width[in->dst] = x->width;
+      tiles_used[in->dst] |= x->width;
     } else {
       plan->n_uniform++;
     }
@@ -362,17 +364,19 @@ tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan
   plan->n_phases = phase + 1;
 
   /* Worker memory. Registers are 64 bytes longer than a tile: equal positions then fall into different cache sets. */
-  uint32_t reg_at[TNXK_PROGRAM_MAX_REGS], held_at[TNXK_PROGRAM_MAX_REGS];
+  uint32_t tile_at[TNXK_PROGRAM_MAX_REGS][5], row_at[TNXK_PROGRAM_MAX_REGS][5];
   size_t off = 0, rows = (size_t)((plan->body.count + PROG_TILE - 1) / PROG_TILE) * PROG_TILE, held = 0;
 #define PLACE(field, bytes) field = (uint32_t)off, off += ((size_t)(bytes) + 63) / 64 * 64
   off = (prog_plan_bytes(n) + 63) / 64 * 64;
   PLACE(plan->off_cur, sizeof(char *) * ((size_t)n + 1));
   for (int r = 0; r < g->n_regs; r++) {
-    if (lane_width[r]) PLACE(reg_at[r], (size_t)plan->tile * lane_width[r] + 64);
-    if (!held_pitch[r]) continue;
-    held += rows * held_pitch[r] + 64;
-    if (held > TNXK_ROW_MAX_BYTES) return tnx_fail(TNX_NOT_IMPLEMENTED, "program: rows need %zu bytes of registers", held);
-    PLACE(held_at[r], rows * held_pitch[r] + 64);
+    for (int w = 0; w < 5; w++) {
+      if (tiles_used[r] >> w & 1) PLACE(tile_at[r][w], ((size_t)plan->tile << w) + 64);
+      if (!(rows_used[r] >> w & 1)) continue;
+      held += (rows << w) + 64;
+      if (held > TNXK_ROW_MAX_BYTES) return tnx_fail(TNX_NOT_IMPLEMENTED, "program: rows need %zu bytes of registers", held);
+      PLACE(row_at[r][w], (rows << w) + 64);
+    }
   }
   plan->uniform_bytes = (uint32_t)(((size_t)plan->tile * (size_t)width_max + 63) / 64 * 64 + 64);
   PLACE(plan->off_uniform, plan->uniform_bytes * (size_t)plan->n_uniform);
@@ -390,8 +394,8 @@ tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan
       x->at = uniform;
       uniform += plan->uniform_bytes;
     } else if (x->kind != PK_ACC) {
-      x->at = x->held ? held_at[x->in->dst] : reg_at[x->in->dst];
-      x->pitch = held_pitch[x->in->dst];
+      int w = __builtin_ctz(x->width);
+      x->at = x->held ? row_at[x->in->dst][w] : tile_at[x->in->dst][w];
     }
   }
   place_for_any_addresses(p, plan);

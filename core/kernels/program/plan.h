@@ -20,7 +20,6 @@ typedef struct prog_node { /* one instruction */
   uint8_t width;       /* bytes of a lane of the value */
   bool epilogue, splat; /* splat: a uniform value read by lanes */
   bool held;           /* ROW: lives across phases, so the whole row is stored */
-  uint8_t pitch;       /* held: bytes a lane of the row's storage */
   int16_t operand;     /* the operand whose memory holds the value, or -1 */
   uint32_t at;         /* else: offset of the value's tile, or held row, in the worker block */
   uint8_t acc;         /* PK_ACC, PK_REDUCE: which accumulator */
