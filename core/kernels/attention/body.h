@@ -302,49 +302,93 @@ static void forward_panels(const tnxk_attention *p, const tnxk_attn_plan *x, con
     write_rows(p, x, u, r, m[r], l[r], w + x->o_at + r / LANES * LANES * x->ldv + r % LANES, LANES, partial);
 }
 
-/* Scores of nr rows against n keys, channels along the lanes: s[r * TNXK_ATTN_BLOCK + j]. d is a multiple of VW. */
-ALWAYS void few_scores(const uint8_t dtype, const int nr, const int nk, const void *k, int64_t ld, int64_t d, const float *q, int64_t ldq, float *s) {
-  vf acc[4][4];
+/* A block of keys or values for the few-rows kernels: first element, distance of rows in bytes, dtype; and the memory that is needed
+ * after it (rows of the same kind), fetched meanwhile so that reading overlaps with arithmetic. */
+typedef struct block {
+  const char *data;
+  int64_t row;
+  const char *ahead;
+  int64_t ahead_row, ahead_bytes;
+  uint8_t dtype;
+} block;
+ALWAYS void fetch_ahead(block b, int64_t j, int64_t n) {
+  if (!b.ahead) return;
+  for (int64_t i = j; i < j + n; i++)
+    for (int64_t c = 0; c < b.ahead_bytes; c += 64) __builtin_prefetch(b.ahead + i * b.ahead_row + c);
+}
+
+/* The few-rows kernels read keys and values in their own dtype, whole vectors of channels. bfloat16 is read in pairs of vectors, the even
+ * and the odd channels of 2 * VW (vec.h says why); the queries and the sums are kept in that order meanwhile. */
+/* Makes the compiler read what p points to again: keeping a pair's bits in a register between its two halves costs the accumulators one. */
+#define RELOAD(p) __asm__ volatile("" : "+r"(p))
+/* Scores of nr rows against nk keys: s[r * TNXK_ATTN_BLOCK + j]. d is a multiple of VW (2 * VW for bfloat16). */
+ALWAYS void few_scores(const uint8_t dtype, const int nr, const int nk, const char *k, int64_t row, int64_t d, const float *q, int64_t ldq, float *s) {
+  vf acc[4][8];
 #pragma GCC unroll 4
   for (int r = 0; r < nr; r++)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int j = 0; j < nk; j++) acc[r][j] = vf_set1(0);
-  for (int64_t c = 0; c < d; c += VW) {
-    vf qv[4];
+  const int step = dtype == TNX_BF16 ? 2 : 1;
+  for (int64_t c = 0; c < d; c += step * VW) {
+#pragma GCC unroll 2
+    for (int half = 0; half < step; half++) {
+      vf qv[4];
 #pragma GCC unroll 4
-    for (int r = 0; r < nr; r++) qv[r] = vf_load(q + r * ldq + c);
+      for (int r = 0; r < nr; r++) qv[r] = vf_load(q + r * ldq + c + half * VW);
+      const char *at = k;
+      RELOAD(at);
+#pragma GCC unroll 8
+      for (int j = 0; j < nk; j++) {
+        const uint16_t *pair = (const uint16_t *)(at + j * row) + c;
+        vf kv = dtype != TNX_BF16 ? load_vec(dtype, at + j * row, c) : half ? vf_bf16_odd(pair) : vf_bf16_even(pair);
 #pragma GCC unroll 4
-    for (int j = 0; j < nk; j++) {
-      vf kv = load_vec(dtype, k, j * ld + c);
-#pragma GCC unroll 4
-      for (int r = 0; r < nr; r++) acc[r][j] = vf_fma(qv[r], kv, acc[r][j]);
+        for (int r = 0; r < nr; r++) acc[r][j] = vf_fma(qv[r], kv, acc[r][j]);
+      }
     }
+  }
+  float sums[4];
+  if (nk == 2 && nr == 4) {
+#pragma GCC unroll 2
+    for (int r = 0; r < nr; r += 2) {
+      vf_sum4(acc[r][0], acc[r][1], acc[r + 1][0], acc[r + 1][1], sums);
+      memcpy(s + r * TNXK_ATTN_BLOCK, sums, 8);
+      memcpy(s + (r + 1) * TNXK_ATTN_BLOCK, sums + 2, 8);
+    }
+    return;
   }
 #pragma GCC unroll 4
   for (int r = 0; r < nr; r++) {
-    if (nk == 4) vf_sum4(acc[r][0], acc[r][1], acc[r][2], acc[r][3], s + r * TNXK_ATTN_BLOCK);
-    else
-#pragma GCC unroll 4
-      for (int j = 0; j < nk; j++) s[r * TNXK_ATTN_BLOCK + j] = vf_sum(acc[r][j]);
+    if (nk == 1) s[r * TNXK_ATTN_BLOCK] = vf_sum(acc[r][0]);
+#pragma GCC unroll 2
+    for (int j = 0; j + 4 <= nk; j += 4) vf_sum4(acc[r][j], acc[r][j + 1], acc[r][j + 2], acc[r][j + 3], s + r * TNXK_ATTN_BLOCK + j);
   }
 }
-/* o[r][c..] = o * alpha[r] + sum over keys of s[r][j] v[j][c..], for nt vectors of channels. */
-ALWAYS void few_values(const uint8_t dtype, const int nr, const int nt, int64_t n, const void *v, int64_t ld, int64_t c, const float *s,
-                       const float *alpha, float *o, int64_t ldo) {
+/* o[r][c..] = o * alpha[r] + sum over keys of s[r][j] v[j][c..], for nt vectors of channels (an even number for bfloat16). */
+ALWAYS void few_values(const uint8_t dtype, const int nr, const int nt, int64_t n, block b, int64_t c, const float *s, const float *alpha, float *o,
+                       int64_t ldo) {
   vf acc[4][8];
 #pragma GCC unroll 4
   for (int r = 0; r < nr; r++)
 #pragma GCC unroll 8
     for (int t = 0; t < nt; t++) acc[r][t] = vf_mul(vf_load(o + r * ldo + c + t * VW), vf_set1(alpha[r]));
-  for (int64_t j = 0; j < n; j++) {
+  const char *v = b.data;
+  for (int64_t j = 0; j < n; j++, v += b.row) {
+    if (c == 0) fetch_ahead(b, j, 1);
     vf w[4];
 #pragma GCC unroll 4
     for (int r = 0; r < nr; r++) w[r] = vf_set1(s[r * TNXK_ATTN_BLOCK + j]);
+    const int step = dtype == TNX_BF16 ? 2 : 1;
+#pragma GCC unroll 2
+    for (int half = 0; half < step; half++) {
+      const char *at = v;
+      RELOAD(at);
 #pragma GCC unroll 8
-    for (int t = 0; t < nt; t++) {
-      vf x = load_vec(dtype, v, j * ld + c + t * VW);
+      for (int t = half; t < nt; t += step) {
+        const uint16_t *pair = (const uint16_t *)at + c + (t - half) * VW;
+        vf x = dtype != TNX_BF16 ? load_vec(dtype, at, c + t * VW) : half ? vf_bf16_odd(pair) : vf_bf16_even(pair);
 #pragma GCC unroll 4
-      for (int r = 0; r < nr; r++) acc[r][t] = vf_fma(w[r], x, acc[r][t]);
+        for (int r = 0; r < nr; r++) acc[r][t] = vf_fma(w[r], x, acc[r][t]);
+      }
     }
   }
 #pragma GCC unroll 4
@@ -353,26 +397,20 @@ ALWAYS void few_values(const uint8_t dtype, const int nr, const int nt, int64_t 
     for (int t = 0; t < nt; t++) vf_store(o + r * ldo + c + t * VW, acc[r][t]);
 }
 
-/* A block of keys or values for the few-rows kernels: dtype, first element, row length in elements. */
-typedef struct block {
-  const void *data;
-  int64_t ld;
-  uint8_t dtype;
-} block;
-
+/* As many keys and channels at once as the accumulators have registers for, and enough of them to hide the latency of additions. */
 ALWAYS void few_scores_block(const uint8_t dtype, const int nr, block k, int64_t n, int64_t d, const float *q, int64_t ldq, float *s) {
-  const char *base = k.data;
-  int64_t row = k.ld * (dtype == TNX_F32 ? 4 : 2), j = 0;
-  for (; j + 4 <= n; j += 4) few_scores(dtype, nr, 4, base + j * row, k.ld, d, q, ldq, s + j);
-  for (; j < n; j++) few_scores(dtype, nr, 1, base + j * row, k.ld, d, q, ldq, s + j);
+  const int nk = nr == 1 ? 8 : nr == 4 && VW < 16 ? 2 : 4;
+  int64_t j = 0;
+  for (; j + nk <= n; j += nk) fetch_ahead(k, j, nk), few_scores(dtype, nr, nk, k.data + j * k.row, k.row, d, q, ldq, s + j);
+  for (; j < n; j++) few_scores(dtype, nr, 1, k.data + j * k.row, k.row, d, q, ldq, s + j);
 }
 ALWAYS void few_values_block(const uint8_t dtype, const int nr, block v, int64_t n, int64_t d, const float *s, const float *alpha, float *o,
                              int64_t ldo) {
+  const int nt = nr == 1 ? 8 : nr == 2 || VW == 16 ? 4 : 2;
   int64_t c = 0;
-  const int wide = nr == 1 ? 8 : nr < 4 ? 4 : VW == 16 ? 4 : 2;
-  for (; c + wide * VW <= d; c += wide * VW) few_values(dtype, nr, wide, n, v.data, v.ld, c, s, alpha, o, ldo);
-  for (; c + 2 * VW <= d; c += 2 * VW) few_values(dtype, nr, 2, n, v.data, v.ld, c, s, alpha, o, ldo);
-  for (; c < d; c += VW) few_values(dtype, nr, 1, n, v.data, v.ld, c, s, alpha, o, ldo);
+  for (; c + nt * VW <= d; c += nt * VW) few_values(dtype, nr, nt, n, v, c, s, alpha, o, ldo);
+  for (; c + 2 * VW <= d; c += 2 * VW) few_values(dtype, nr, 2, n, v, c, s, alpha, o, ldo);
+  if (dtype != TNX_BF16 && c < d) few_values(dtype, nr, 1, n, v, c, s, alpha, o, ldo);
 }
 #define FEW(name, args, call)                                     \
   static __attribute__((noinline)) void name args {               \
@@ -396,26 +434,42 @@ FEW(run_scores, (uint8_t dtype, int nr, block k, int64_t n, int64_t d, const flo
 FEW(run_values, (uint8_t dtype, int nr, block v, int64_t n, int64_t d, const float *s, const float *alpha, float *o, int64_t ldo),
     few_values_block(T, NR, v, n, d, s, alpha, o, ldo))
 
-/* In place where whole vectors of channels can be read, else converted and padded with zeros. */
+/* Can rows of n channels be read in place? */
+ALWAYS bool few_in_place(uint8_t dtype, const int64_t *st, int64_t n) { return st[3] == 1 && n % (dtype == TNX_BF16 ? 2 * VW : VW) == 0; }
+/* In place, or converted and padded with zeros. */
 static block few_block(uint8_t dtype, const void *base, int64_t at, const int64_t *st, int64_t rows, int64_t n, int64_t ld, float *room) {
-  if (st[3] == 1 && n % VW == 0) return (block){(const char *)base + at * (dtype == TNX_F32 ? 4 : 2), st[2], dtype};
+  int64_t size = dtype == TNX_F32 ? 4 : 2;
+  if (few_in_place(dtype, st, n)) return (block){.data = (const char *)base + at * size, .row = st[2] * size, .dtype = dtype};
   for (int64_t j = 0; j < rows; j++) load_row(dtype, base, at + j * st[2], st[3], n, ld, 1, room + j * ld);
-  return (block){room, ld, TNX_F32};
+  return (block){.data = (const char *)room, .row = ld * 4, .dtype = TNX_F32};
+}
+/* Between channels in order and even and odd channels of each 2 * VW apart. */
+static void few_reorder(float *row, int64_t n, bool apart) {
+  float t[2 * VW];
+  for (int64_t c = 0; c < n; c += 2 * VW) {
+    for (int i = 0; i < VW; i++) {
+      if (apart) t[i] = row[c + 2 * i], t[VW + i] = row[c + 2 * i + 1];
+      else t[2 * i] = row[c + i], t[2 * i + 1] = row[c + VW + i];
+    }
+    memcpy(row + c, t, sizeof t);
+  }
 }
 
 /* The same step for one row of n scores. */
 static void softmax_row(float *s, int64_t n, float *m, float *l, float *alpha) {
-  float top = *m;
-  for (int64_t j = 0; j < n; j++) top = top > s[j] ? top : s[j];
-  float base = top == -INFINITY ? 0 : top;
   for (int64_t j = n; j % VW; j++) s[j] = -INFINITY;
+  vf tops = vf_set1(*m);
+  for (int64_t j = 0; j < n; j += VW) tops = vf_max(tops, vf_load(s + j));
+  float a[VW], top = *m;
+  vf_store(a, tops);
+  for (int i = 0; i < VW; i++) top = top > a[i] ? top : a[i];
+  float base = top == -INFINITY ? 0 : top;
   vf sum = vf_set1(0), b = vf_set1(base);
   for (int64_t j = 0; j < n; j += VW) {
     vf e = vf_exp(vf_sub(vf_load(s + j), b));
     sum = vf_add(sum, e);
     vf_store(s + j, e);
   }
-  float a[VW];
   vf_store(a, vf_exp(vf_set1(*m - base)));
   *alpha = a[0];
   *l = *l * a[0] + vf_sum(sum);
@@ -429,6 +483,7 @@ static void forward_few(const tnxk_attention *p, const tnxk_attn_plan *x, const 
   for (int64_t r = 0; r < u->n; r++) {
     int64_t at = row_at(u, r, p->q_st);
     load_row(p->dtype, p->q, at, p->q_st[3], p->head_dim, x->ldk, (float)p->scale, q + r * x->ldk);
+    if (p->dtype == TNX_BF16 && few_in_place(p->dtype, p->k_st, p->head_dim)) few_reorder(q + r * x->ldk, d, true);
     for (int64_t c = 0; c < x->ldv; c++) o[r * x->ldv + c] = 0;
     m[r] = -INFINITY, l[r] = 0;
   }
@@ -447,6 +502,9 @@ static void forward_few(const tnxk_attention *p, const tnxk_attn_plan *x, const 
     if (all) continue;
     block k = few_block(p->dtype, p->k, k_at + j0 * p->k_st[2], p->k_st, n, p->head_dim, x->ldk, w + x->k_at);
     block v = few_block(p->dtype, p->v, v_at + j0 * p->v_st[2], p->v_st, n, p->v_dim, x->ldv, w + x->v_at);
+    if (v.data != (const char *)(w + x->v_at)) k.ahead = v.data, k.ahead_row = v.row, k.ahead_bytes = p->v_dim * (v.dtype == TNX_F32 ? 4 : 2);
+    if (k.data != (const char *)(w + x->k_at) && j0 + TNXK_ATTN_BLOCK < j_end)
+      v.ahead = k.data + TNXK_ATTN_BLOCK * k.row, v.ahead_row = k.row, v.ahead_bytes = p->head_dim * (k.dtype == TNX_F32 ? 4 : 2);
     for (int64_t r = 0; r < u->n; r += 4) {
       int nr = (int)(u->n - r < 4 ? u->n - r : 4);
       run_scores(k.dtype, nr, k, n, d, q + r * x->ldk, x->ldk, s + r * TNXK_ATTN_BLOCK);
@@ -458,10 +516,15 @@ static void forward_few(const tnxk_attention *p, const tnxk_attn_plan *x, const 
         for (int64_t j = last < 0 ? 0 : last + 1; j < n; j++) row[j] = -INFINITY;
         softmax_row(row, n, m + i, l + i, alpha + i);
       }
+      k.ahead = NULL;
       run_values(v.dtype, nr, v, n, dv, s + r * TNXK_ATTN_BLOCK, alpha + r, o + r * x->ldv, x->ldv);
+      v.ahead = NULL;
     }
   }
-  for (int64_t r = 0; r < u->n; r++) write_rows(p, x, u, r, m[r], l[r], o + r * x->ldv, 1, partial);
+  for (int64_t r = 0; r < u->n; r++) {
+    if (p->dtype == TNX_BF16 && few_in_place(p->dtype, p->v_st, p->v_dim)) few_reorder(o + r * x->ldv, dv, false);
+    write_rows(p, x, u, r, m[r], l[r], o + r * x->ldv, 1, partial);
+  }
 }
 
 /* Phase 1 of a split call, for one row: the partial results of all splits, in their order. */

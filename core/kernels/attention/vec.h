@@ -1,6 +1,7 @@
 /* Internal to the attention family: the vector vocabulary of body.h, one `vf` of VW floats.
  * The including file defines VW (4, 8 or 16) and, for intrinsics, TNXK_VEC_AVX2 or TNXK_VEC_AVX512; without them, or with
  * TNX_EMULATE_ISA, the vocabulary is GCC's portable vector types, which the compiler lowers to whatever the machine has.
+ * vf_bf16_even and vf_bf16_odd read elements 0, 2, 4.. and 1, 3, 5.. of 2 * VW bfloat16: a shift or a mask each, no shuffle.
  * vf_max(a, b) gives b where either is NaN. */
 #ifndef TNXK_ATTENTION_VEC_H
 #define TNXK_ATTENTION_VEC_H
@@ -24,6 +25,8 @@ static inline vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 static inline vf vf_select_lt(vf a, vf b, vf yes, vf no) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes); }
 static inline vf vf_pow2_biased(vf t) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_castps_si512(t), _mm512_set1_epi32(127)), 23)); }
 static inline vf vf_load_bf16(const uint16_t *p) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16)); }
+static inline vf vf_bf16_even(const uint16_t *p) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16)); }
+static inline vf vf_bf16_odd(const uint16_t *p) { return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32((int)0xffff0000))); }
 static inline vf vf_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
 static inline float vf_sum(vf v) { return _mm512_reduce_add_ps(v); }
 static inline void vf_sum4(vf a, vf b, vf c, vf d, float *out) {
@@ -47,6 +50,10 @@ static inline vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
 static inline vf vf_select_lt(vf a, vf b, vf yes, vf no) { return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(a, b, _CMP_LT_OQ)); }
 static inline vf vf_pow2_biased(vf t) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(127)), 23)); }
 static inline vf vf_load_bf16(const uint16_t *p) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16)); }
+static inline vf vf_bf16_even(const uint16_t *p) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256((const __m256i *)p), 16)); }
+static inline vf vf_bf16_odd(const uint16_t *p) {
+  return _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256((const __m256i *)p), _mm256_set1_epi32((int)0xffff0000)));
+}
 static inline vf vf_load_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
 static inline void vf_sum4(vf a, vf b, vf c, vf d, float *out) {
   vf ab = _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
@@ -71,11 +78,17 @@ static inline vf vf_add(vf a, vf b) { return a + b; }
 static inline vf vf_sub(vf a, vf b) { return a - b; }
 static inline vf vf_mul(vf a, vf b) { return a * b; }
 static inline vf vf_fma(vf a, vf b, vf c) { return a * b + c; }
-static inline vf vf_select(vi m, vf yes, vf no) { return (vf)(((vi)yes & m) | ((vi)no & ~m)); }
-static inline vf vf_max(vf a, vf b) { return vf_select(a > b, a, b); }
-static inline vf vf_select_lt(vf a, vf b, vf yes, vf no) { return vf_select(a < b, yes, no); }
+#define VF_SELECT(m, yes, no) (vf)(((vi)(yes) & (m)) | ((vi)(no) & ~(m)))
+static inline vf vf_max(vf a, vf b) { return VF_SELECT(a > b, a, b); }
+static inline vf vf_select_lt(vf a, vf b, vf yes, vf no) { return VF_SELECT(a < b, yes, no); }
 static inline vf vf_pow2_biased(vf t) { return (vf)(((vi)t + 127) << 23); }
 static inline vf vf_load_bf16(const uint16_t *p) { return (vf)(__builtin_convertvector(*(const vh *)p, vi) << 16); }
+static inline vf vf_bf16_even(const uint16_t *p) {
+  vf v = {0};
+  for (int i = 0; i < VW; i++) v[i] = tnx_bf16_to_f32(p[2 * i]);
+  return v;
+}
+static inline vf vf_bf16_odd(const uint16_t *p) { return vf_bf16_even(p + 1); }
 static inline vf vf_load_f16(const uint16_t *p) {
   vf v = {0};
   for (int i = 0; i < VW; i++) v[i] = tnx_f16_to_f32(p[i]);
