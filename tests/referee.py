@@ -41,6 +41,7 @@ def _options():
     debug = options.executable_build_options.debug_options
     debug.xla_cpu_enable_fast_math = False  # NaN, infinities and signed zeros are part of what is compared
     debug.xla_llvm_disable_expensive_passes = True
+    debug.xla_backend_optimization_level = 0  # programs run once
     return options
 
 
@@ -68,3 +69,28 @@ class Program:
 def run(text: str, *inputs: np.ndarray) -> list[np.ndarray]:
     """Compiles and runs once."""
     return Program(text)(*inputs)
+
+
+_TORCH_VIEWS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}  # what numpy itself does not know, by its bits
+
+
+def to_numpy(x) -> np.ndarray:
+    """A torch tensor as the array XLA takes."""
+    import ml_dtypes
+    import torch
+
+    name = str(x.dtype).removeprefix("torch.")
+    x = x.detach().contiguous()
+    if name in _TORCH_VIEWS:
+        return x.view(getattr(torch, _TORCH_VIEWS[name])).numpy().view(getattr(ml_dtypes, name))
+    return x.numpy()
+
+
+def to_torch(x: np.ndarray):
+    import torch
+
+    name = x.dtype.name
+    x = np.array(x)  # XLA's results are read-only
+    if name in _TORCH_VIEWS:
+        return torch.from_numpy(x.view(_TORCH_VIEWS[name])).view(getattr(torch, name))
+    return torch.from_numpy(x)

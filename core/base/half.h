@@ -54,12 +54,12 @@ static inline float tnx_f8e4m3_to_f32(uint8_t v) {
 }
 static inline uint8_t tnx_f32_to_f8e4m3(float f) {
   uint32_t u = tnx_f32_bits(f), sign = (u >> 24) & 0x80u, a = u & 0x7fffffffu;
-  if (a >= 0x43f00000u) return (uint8_t)(sign | 0x7fu); /* 480 and above, and NaN: no infinity in this format */
+  if (a > 0x7f800000u) return (uint8_t)(sign | 0x7fu);
+  if (a >= 0x43e00000u) return (uint8_t)(sign | 0x7eu); /* no infinity in this format: 448 and above stay at 448, as in PyTorch */
   if (a < 0x3c800000u) { /* below 2^-6: multiples of 2^-9 */
     float r = tnx_f32_from_bits(a) + 16384.0f;
     return (uint8_t)(sign | (tnx_f32_bits(r) - 0x46800000u));
   }
-  uint32_t r = (a + 0x7ffffu + ((a >> 20) & 1u) - (120u << 23)) >> 20;
-  return (uint8_t)(sign | (r > 0x7eu ? 0x7fu : r));
+  return (uint8_t)(sign | ((a + 0x7ffffu + ((a >> 20) & 1u) - (120u << 23)) >> 20));
 }
 #endif

@@ -36,10 +36,20 @@ hlo hlo_cast(hlo_writer *w, hlo x, tnx_dtype t) {
   if (tnx_dtype_is_float(from) && tnx_dtype_is_integral(t)) return float_to_int(w, x, t);
   /* PyTorch rounds to the narrow formats from float32 */
   if (narrow((uint8_t)t) && from != TNX_F32) x = hlo_convert(w, x, TNX_F32);
+  if (t == TNX_F8E4M3) /* stays at its largest number, where StableHLO would give NaN */
+    x = hlo_bin(w, "stablehlo.minimum", hlo_bin(w, "stablehlo.maximum", x, hlo_full_f(w, x, -448)), hlo_full_f(w, x, 448));
   return hlo_convert(w, x, t);
 }
 
 /* ---- unary ---- */
+
+static hlo is_zero(hlo_writer *w, hlo x) { return hlo_compare(w, "EQ", x, hlo_full_f(w, x, 0)); }
+static hlo is_negative(hlo_writer *w, hlo x) { return hlo_compare(w, "LT", x, hlo_full_f(w, x, 0)); }
+static hlo copysign_of(hlo_writer *w, hlo x, hlo y) {
+  tnx_dtype bits = y.dtype == TNX_F64 ? TNX_I64 : TNX_I32;
+  hlo i = hlo_op(w, "stablehlo.bitcast_convert", &y, 1, hlo_retype(y, bits)), a = hlo_un(w, "stablehlo.abs", x);
+  return hlo_select(w, is_negative(w, i), hlo_un(w, "stablehlo.negate", a), a);
+}
 
 static hlo scaled_log(hlo_writer *w, hlo x, double factor) { return hlo_bin(w, "stablehlo.multiply", hlo_un(w, "stablehlo.log", x), hlo_full_f(w, x, factor)); }
 
@@ -59,7 +69,7 @@ static const char *const unary_names[TNX_OP_COUNT] = {
     [TNX_OP_TAN] = "stablehlo.tan",       [TNX_OP_ASIN] = "chlo.asin",        [TNX_OP_ACOS] = "chlo.acos",                [TNX_OP_ATAN] = "chlo.atan",
     [TNX_OP_SINH] = "chlo.sinh",          [TNX_OP_COSH] = "chlo.cosh",        [TNX_OP_TANH] = "stablehlo.tanh",           [TNX_OP_ASINH] = "chlo.asinh",
     [TNX_OP_ACOSH] = "chlo.acosh",        [TNX_OP_ATANH] = "chlo.atanh",      [TNX_OP_ERF] = "chlo.erf",                  [TNX_OP_ERFC] = "chlo.erfc",
-    [TNX_OP_ERFINV] = "chlo.erf_inv",     [TNX_OP_LGAMMA] = "chlo.lgamma",    [TNX_OP_DIGAMMA] = "chlo.digamma",          [TNX_OP_SIGMOID] = "stablehlo.logistic",
+    [TNX_OP_ERFINV] = "chlo.erf_inv",     [TNX_OP_LGAMMA] = "chlo.lgamma",    [TNX_OP_SIGMOID] = "stablehlo.logistic",
     [TNX_OP_NOT] = "stablehlo.not"};
 
 static hlo unary(hlo_writer *w, tnx_op op, hlo x) {
@@ -72,6 +82,8 @@ static hlo unary(hlo_writer *w, tnx_op op, hlo x) {
     case TNX_OP_EXP2: return hlo_bin(w, "stablehlo.power", hlo_full_f(w, x, 2), x);
     case TNX_OP_LOG2: return scaled_log(w, x, 1.4426950408889634074);
     case TNX_OP_LOG10: return scaled_log(w, x, 0.43429448190325182765);
+    case TNX_OP_DIGAMMA: /* at 0 infinity with the other sign, where chlo has NaN */
+      return hlo_select(w, is_zero(w, x), hlo_un(w, "stablehlo.negate", copysign_of(w, hlo_full_f(w, x, INFINITY), x)), hlo_un(w, "chlo.digamma", x));
     case TNX_OP_ISNAN:
       if (!tnx_dtype_is_complex(t)) return hlo_isnan(w, x);
       return hlo_bin(w, "stablehlo.or", hlo_isnan(w, part(w, "stablehlo.real", x)), hlo_isnan(w, part(w, "stablehlo.imag", x)));
@@ -92,9 +104,6 @@ static hlo unary(hlo_writer *w, tnx_op op, hlo x) {
 
 /* ---- binary ---- */
 
-static hlo is_zero(hlo_writer *w, hlo x) { return hlo_compare(w, "EQ", x, hlo_full_f(w, x, 0)); }
-static hlo is_negative(hlo_writer *w, hlo x) { return hlo_compare(w, "LT", x, hlo_full_f(w, x, 0)); }
-
 /* rest != 0 and its sign is not y's: Python's and C's remainders differ there. */
 static hlo signs_differ(hlo_writer *w, hlo rest, hlo y) {
   hlo nonzero = hlo_compare(w, "NE", rest, hlo_full_f(w, rest, 0));
@@ -112,12 +121,6 @@ static hlo int_divide(hlo_writer *w, tnx_op op, hlo x, hlo y) {
     default: r = hlo_select(w, signs_differ(w, rest, d), hlo_bin(w, "stablehlo.subtract", q, hlo_full_i(w, q, 1)), q);
   }
   return hlo_select(w, zero, hlo_full_i(w, r, 0), r);
-}
-
-static hlo copysign_of(hlo_writer *w, hlo x, hlo y) {
-  tnx_dtype bits = y.dtype == TNX_F64 ? TNX_I64 : TNX_I32;
-  hlo i = hlo_op(w, "stablehlo.bitcast_convert", &y, 1, hlo_retype(y, bits)), a = hlo_un(w, "stablehlo.abs", x);
-  return hlo_select(w, is_negative(w, i), hlo_un(w, "stablehlo.negate", a), a);
 }
 
 /* torch.floor_divide of floats, step by step. */
