@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -49,6 +50,8 @@ static tnx_status wait_flag(void *p, tnx_pool *pool) {
   while (!atomic_load(*(_Atomic int **)p)) usleep(100);
   return TNX_OK;
 }
+
+static tnx_status run_loops(void *p, tnx_pool *pool);
 
 static _Atomic int dropped;
 static void count_drop(void *p) { atomic_fetch_add(&dropped, 1); }
@@ -135,6 +138,31 @@ static int child_devices(void) {
   return test_bad;
 }
 
+static int child_memory_limit(void) {
+  setenv("TORCH_NEURONX_MEMORY_LIMIT", "64m", 1);
+  void *p;
+  uint64_t free_bytes, total;
+  CHECK_OK(tnx_mem_get_info(0, &free_bytes, &total));
+  CHECK_EQ(free_bytes, 64 << 20);
+  CHECK_EQ(tnx_mem_alloc(0, 65 << 20, NULL, &p), TNX_OUT_OF_MEMORY);
+  CHECK_OK(tnx_mem_alloc(0, 63 << 20, NULL, &p));
+  return test_bad;
+}
+
+/* Threads that have nothing to do must sleep. */
+static int child_idle(void) {
+  tnx_stream *s = default_stream();
+  uint64_t seed = 1;
+  CHECK_OK(tnx_runtime_set_threads(4));
+  CHECK_OK(tnx_stream_enqueue(s, run_loops, NULL, &seed, sizeof seed));
+  CHECK_OK(tnx_stream_synchronize(s));
+  usleep(20000);
+  clock_t before = clock();
+  usleep(300000);
+  CHECK((double)(clock() - before) / CLOCKS_PER_SEC < 0.03);
+  return test_bad;
+}
+
 static int child_exit_with_work(void) {
   tnx_stream *s = default_stream(), *t;
   CHECK_OK(tnx_stream_create(0, 0, &t));
@@ -188,6 +216,8 @@ TEST(environment) {
   CHECK_EQ(in_child(child_malformed), 0);
   CHECK_EQ(in_child(child_trn), 0);
   CHECK_EQ(in_child(child_devices), 0);
+  CHECK_EQ(in_child(child_memory_limit), 0);
+  CHECK_EQ(in_child(child_idle), 0);
 }
 
 TEST(process_exit) {
@@ -361,9 +391,21 @@ static tnx_status wait_inside(void *p, tnx_pool *pool) {
   CHECK_EQ(tnx_copy_to_host(&slot, &slot, sizeof slot, s), TNX_INVALID_ARGUMENT);
   return TNX_OK;
 }
+static tnx_status nothing(void *p, tnx_pool *pool) { return TNX_OK; }
+static tnx_status fill_own_queue(void *p, tnx_pool *pool) {
+  /* A task that fills its own queue gets an error instead of waiting for itself for ever. */
+  tnx_stream *s = *(tnx_stream **)p;
+  char payload[100] = {0};
+  for (int i = 0; i < 100000; i++) {
+    tnx_status status = tnx_stream_enqueue(s, nothing, NULL, payload, sizeof payload);
+    if (status != TNX_OK) return status == TNX_INTERNAL ? TNX_OK : status;
+  }
+  return tnx_fail(TNX_INTERNAL, "the queue has no end");
+}
 TEST(waiting_inside_a_task) {
   tnx_stream *s = default_stream();
   CHECK_OK(tnx_stream_enqueue(s, wait_inside, NULL, &s, sizeof s));
+  CHECK_OK(tnx_stream_enqueue(s, fill_own_queue, NULL, &s, sizeof s));
   CHECK_OK(tnx_stream_synchronize(s));
 }
 
