@@ -332,6 +332,31 @@ static void cvt_F32_F16_simd(OP_ARGS) {
       a[i] = EXPR;                                                                               \
     }                                                                                            \
   }                                                                                              \
+  static void rows_##OP##_##CT(void *out, const void *xp, int64_t rows, int64_t len) {           \
+    T *d = out;                                                                                  \
+    const T *p = xp;                                                                             \
+    for (int64_t r = 0; r < rows; r++, p += len) {                                               \
+      T s[8];                                                                                    \
+      for (int j = 0; j < 8; j++) s[j] = INIT;                                                   \
+      int64_t i = 0;                                                                             \
+      for (; i + 8 <= len; i += 8)                                                               \
+        for (int j = 0; j < 8; j++) {                                                            \
+          T v = s[j], x = p[i + j];                                                              \
+          s[j] = EXPR;                                                                           \
+        }                                                                                        \
+      for (int w = 4; w; w /= 2)                                                                 \
+        for (int j = 0; j < w; j++) {                                                            \
+          T v = s[j], x = s[j + w];                                                              \
+          s[j] = EXPR;                                                                           \
+        }                                                                                        \
+      T v = s[0];                                                                                \
+      for (; i < len; i++) {                                                                     \
+        T x = p[i];                                                                              \
+        v = EXPR;                                                                                \
+      }                                                                                          \
+      d[r] = v;                                                                                  \
+    }                                                                                            \
+  }                                                                                              \
   static void reset_##OP##_##CT(prog_acc *acc) {                                                 \
     T *lane = (T *)acc->lane;                                                                    \
     for (int j = 0; j < PROG_LANES; j++) lane[j] = INIT;                                         \
@@ -385,6 +410,18 @@ ACC_INT(MIN, B8, uint8_t, 1, v & x)
 
 /* The position of the first extreme: most tiles do not beat the value so far, which the vector pass tells quickly. */
 #define ACC_ARG(OP, BASE, CT, T, TOTAL, WINS)                                                    \
+  static void rows_##OP##_##CT(void *out, const void *xp, int64_t rows, int64_t len) {           \
+    int64_t *d = out;                                                                            \
+    const T *p = xp;                                                                             \
+    for (int64_t r = 0; r < rows; r++, p += len) {                                               \
+      T v = p[0];                                                                                \
+      d[r] = 0;                                                                                  \
+      for (int64_t i = 1; i < len; i++) {                                                        \
+        T x = p[i];                                                                              \
+        if (WINS) v = x, d[r] = i;                                                               \
+      }                                                                                          \
+    }                                                                                            \
+  }                                                                                              \
   static void tile_##OP##_##CT(prog_acc *acc, const void *xp, int64_t n, int64_t pos) {          \
     const T *p = xp;                                                                             \
     reset_##BASE##_##CT(acc);                                                                    \
@@ -475,6 +512,7 @@ const prog_isa PROG_CAT(prog_isa__, PROG_ISA) = {
     .load = {MEM_ROWS(load)},
     .store = {MEM_ROWS(store)},
     .tile = {ACC_ROWS(tile), ARG_ROWS(tile)},
+    .rows = {ACC_ROWS(rows), ARG_ROWS(rows)},
     .lanes = {ACC_ROWS(lanes), ARG_ROWS(lanes)},
     .reset = {ACC_ROWS(reset)},
     .fold = {ACC_ROWS(fold)},

@@ -58,6 +58,24 @@ static inline cx_C128 div_C128(cx_C128 x, cx_C128 y) {
   static void lanes_SUM_##CT(void *vp, int64_t *index, const void *xp, int64_t n, int64_t pos) {        \
     lanes_SUM_##RCT(vp, index, xp, 2 * n, pos);                                                         \
   }                                                                                                     \
+  static void rows_SUM_##CT(void *out, const void *xp, int64_t rows, int64_t len) {                      \
+    cx_##CT *d = out;                                                                                   \
+    const cx_##CT *p = xp;                                                                              \
+    for (int64_t r = 0; r < rows; r++, p += len) {                                                      \
+      cx_##CT v = {0, 0};                                                                               \
+      for (int64_t i = 0; i < len; i++) v = (cx_##CT){v.re + p[i].re, v.im + p[i].im};                  \
+      d[r] = v;                                                                                         \
+    }                                                                                                   \
+  }                                                                                                     \
+  static void rows_PROD_##CT(void *out, const void *xp, int64_t rows, int64_t len) {                    \
+    cx_##CT *d = out;                                                                                   \
+    const cx_##CT *p = xp;                                                                              \
+    for (int64_t r = 0; r < rows; r++, p += len) {                                                      \
+      cx_##CT v = {1, 0};                                                                               \
+      for (int64_t i = 0; i < len; i++) v = (cx_##CT){v.re * p[i].re - v.im * p[i].im, v.re * p[i].im + v.im * p[i].re}; \
+      d[r] = v;                                                                                         \
+    }                                                                                                   \
+  }                                                                                                     \
   static void reset_SUM_##CT(prog_acc *acc) { reset_SUM_##RCT(acc); }                                   \
   static void fold_SUM_##CT(prog_acc *acc) {                                                            \
     R *lane = (R *)acc->lane;                                                                           \

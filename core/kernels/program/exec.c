@@ -165,8 +165,11 @@ static void setup(machine *m, const tnxk_program_args *p, void *worker, const pr
   m->x = plan->nodes;
   m->order = plan->order;
   m->cur = (char **)(m->worker + plan->off_cur);
-  for (int i = 0; i < plan->n_instrs; i++) m->cur[i] = m->worker + plan->nodes[i].at;
-  m->cur[plan->n_instrs] = NULL;
+  const int n = plan->n_instrs;
+  for (int i = 0; i < n; i++) m->cur[i] = m->worker + plan->nodes[i].at;
+  m->cur[n] = NULL;
+  if (plan->group)
+    for (int i = 0; i < n; i++) m->cur[n + 1 + i] = m->worker + plan->nodes[i].at_expanded;
   m->space = &plan->body;
   m->start = 0;
   for (int o = 0; o < p->program->n_operands; o++) m->base[o] = p->operand[o].base;
@@ -281,8 +284,51 @@ static void reduce_tiles(machine *m, int from, int to, int64_t begin, int64_t en
   }
 }
 
+/* ---- short rows ---- */
+
+/* `count` rows from `row` as one tile; the results of ACC_* go to lane `batch` of their vectors. */
+static void exec_group(machine *m, int64_t row, int64_t count, int64_t batch) {
+  const prog_plan *plan = m->plan;
+  const int64_t len = plan->row_len;
+  set_tile(m, row * len);
+  for (int k = plan->run_end; k < plan->lane_end[0]; k++) {
+    int i = m->order[k];
+    const prog_node *x = &m->x[i];
+    if (x->kind == PK_REDUCE) {
+      m->t->rows[x->acc_op][x->in->ctype](m->cur[i], m->cur[x->a], count, len);
+    } else if (x->kind == PK_ACC) {
+      m->t->rows[x->acc_op][x->in->ctype](m->cur[i] + batch * x->width, m->cur[x->a], count, len);
+    } else if (x->level == PL_ROW) {
+      if (x->kind == PK_OP) {
+        exec(m, k, k + 1, count, 0);
+      } else { /* memory and coordinates outside the rows */
+        m->space = &plan->rows;
+        m->start = row;
+        unravel(m, row, 0, plan->rows.t1);
+        exec(m, k, k + 1, count, 0);
+        m->space = &plan->body;
+        m->start = row * len;
+        unravel(m, m->start, 0, plan->body.t1);
+      }
+    } else {
+      exec(m, k, k + 1, count * len, 0);
+    }
+    if (!x->expand) continue;
+    char *to = m->cur[plan->n_instrs + 1 + i];
+    void (*splat)(void *, int64_t) = m->t->splat[width_ctype(x->width)];
+    for (int64_t r = 0; r < count; r++, to += len * x->width) {
+      memcpy(to, m->cur[i] + r * x->width, x->width);
+      splat(to, len);
+    }
+  }
+}
+
 static void run_rows(machine *m, int64_t begin, int64_t end) {
   const prog_plan *plan = m->plan;
+  if (plan->group) {
+    for (int64_t row = begin; row < end; row += plan->group) exec_group(m, row, end - row < plan->group ? end - row : plan->group, 0);
+    return;
+  }
   for (int64_t row = begin; row < end; row++) {
     set_outer(m, row, 0, plan->body.t0);
     m->start = 0;
@@ -319,6 +365,20 @@ static void run_reduce_inner(machine *m, uint32_t phase, int64_t begin, int64_t 
   const prog_plan *plan = m->plan;
   const uint32_t all = plan->n_accs ? (uint32_t)(0xffffffffu >> (32 - plan->n_accs)) : 0;
   int64_t batch = 0;
+  if (plan->group) {
+    for (int k = 0; k < plan->n_accs; k++) m->cur[plan->acc_node[k]] = m->worker + plan->off_value + (size_t)k * PROG_VECTOR_BYTES;
+    for (int64_t u = begin; u < end;) {
+      int64_t count = end - u < plan->group ? end - u : plan->group;
+      for (int o = 0; o < m->p->program->n_operands; o++) m->base[o] = m->p->operand[o].base;
+      exec_group(m, u, count, batch);
+      u += count;
+      batch += count;
+      if (batch + plan->group <= PROG_TILE && u < end) continue;
+      run_epilogue(m, u - batch, batch);
+      batch = 0;
+    }
+    return;
+  }
   for (int64_t u = begin; u < end; u++) {
     bool chunks = plan->n_chunks > 1 && phase == 0;
     for (int k = 0; k < plan->n_accs; k++) acc_init(m, k);

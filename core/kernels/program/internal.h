@@ -38,6 +38,8 @@ typedef struct prog_isa {
   void (*tile[PROG_ACC_OPS][TNXK_CTYPE_COUNT])(prog_acc *acc, const void *x, int64_t n, int64_t pos);
   void (*reset[PROG_ACC_OPS][TNXK_CTYPE_COUNT])(prog_acc *acc); /* lanes to the neutral element; NULL for ARG* */
   void (*fold[PROG_ACC_OPS][TNXK_CTYPE_COUNT])(prog_acc *acc);  /* lanes into the total, then reset */
+  /* Whole short rows: out[r] from x[r * len ... + len) (ARG*: the index in the row, as int64). */
+  void (*rows[PROG_ACC_OPS][TNXK_CTYPE_COUNT])(void *out, const void *x, int64_t rows, int64_t len);
   /* Across tiles, lane by lane: v[i] op= x[i] (ARG*: index[i] = pos where x[i] wins). */
   void (*lanes[PROG_ACC_OPS][TNXK_CTYPE_COUNT])(void *v, int64_t *index, const void *x, int64_t n, int64_t pos);
 } prog_isa;

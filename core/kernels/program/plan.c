@@ -67,6 +67,14 @@ static void cut_space(const tnxk_program_args *p, prog_plan *plan) {
   plan->body.count = product(p->sizes, plan->body.t0, rank);
   plan->outer = product(p->sizes, 0, plan->body.t0);
   plan->epilogue = plan->body;
+  plan->rows = (prog_space){0, plan->body.t0, plan->outer};
+  plan->row_len = plan->body.count;
+  plan->group = 0;
+  if ((mode == TNXK_ROW || mode == TNXK_REDUCE_INNER) && plan->outer > 1 && plan->row_len > 0 && plan->row_len <= PROG_TILE / 2) {
+    plan->group = PROG_TILE / plan->row_len;
+    plan->body.t0 = 0;
+    plan->body.count = plan->outer * plan->row_len;
+  }
   plan->tile = plan->body.count < PROG_TILE ? plan->body.count : PROG_TILE;
   if (mode == TNXK_REDUCE_INNER) {
     plan->epilogue.t0 = 0;
@@ -75,8 +83,8 @@ static void cut_space(const tnxk_program_args *p, prog_plan *plan) {
     if (plan->outer > plan->tile) plan->tile = plan->outer < PROG_TILE ? plan->outer : PROG_TILE;
     plan->chunk = PROG_CHUNK;
     /* Few outputs with long rows: their chunks are units of their own. */
-    if (plan->outer < 64 && plan->body.count >= 2 * PROG_CHUNK)
-      plan->n_chunks = (plan->body.count + PROG_CHUNK - 1) / PROG_CHUNK;
+    if (plan->outer < 64 && plan->row_len >= 2 * PROG_CHUNK)
+      plan->n_chunks = (plan->row_len + PROG_CHUNK - 1) / PROG_CHUNK;
   } else if (mode == TNXK_REDUCE_OUTER) {
     int64_t tiles = (plan->body.count + PROG_TILE - 1) / PROG_TILE;
     plan->chunk = plan->outer / 16 > 256 ? (plan->outer + 15) / 16 : 256;
@@ -172,11 +180,11 @@ static void fill_order(prog_plan *plan) {
     if (x[i].level == PL_RUN && x[i].kind != PK_REDUCE) plan->order[k++] = (uint16_t)i;
   plan->run_end = (uint16_t)k;
   for (int ph = 0; ph < plan->n_phases; ph++) {
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n && !plan->group; i++)
       if (x[i].level == PL_ROW && x[i].phase == ph && !x[i].epilogue && x[i].kind != PK_REDUCE) plan->order[k++] = (uint16_t)i;
     plan->row_end[ph] = (uint16_t)k;
     for (int i = 0; i < n; i++)
-      if ((x[i].level == PL_LANE || x[i].kind == PK_REDUCE) && x[i].phase == ph && !x[i].epilogue && x[i].kind != PK_NOP)
+      if ((x[i].level == PL_LANE || x[i].kind == PK_REDUCE || (plan->group && x[i].level == PL_ROW)) && x[i].phase == ph && !x[i].epilogue && x[i].kind != PK_NOP)
         plan->order[k++] = (uint16_t)i;
     plan->lane_end[ph] = (uint16_t)k;
   }
@@ -281,7 +289,7 @@ tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan
         if (operand >= g->n_operands) BAD("operand %d", operand);
         tnx_dtype dt = (tnx_dtype)g->operands[operand].dtype;
         if (dt >= TNX_DTYPE_COUNT || tnxk_ctype_of(dt) != in->ctype) BAD("operand %d is not of the instruction's type", operand);
-        bool flat = zero_strides(p, operand, space->t0, space->t1);
+        bool flat = zero_strides(p, operand, x->epilogue || mode == TNXK_MAP ? space->t0 : plan->rows.t1, space->t1);
         x->kind = in->op == TNXK_LOAD ? PK_LOAD : PK_STORE;
         if (!(in->op == TNXK_LOAD ? t->load[dt] != NULL : t->store[dt] != NULL))
           return tnx_fail(TNX_NOT_IMPLEMENTED, "program: memory of %s", tnx_dtype_name(dt));
@@ -296,7 +304,7 @@ tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan
       case TNXK_IOTA:
         if (in->imm.i < 0 || in->imm.i >= rank) BAD("iota of dimension %d", (int)in->imm.i);
         x->kind = PK_IOTA;
-        x->level = x->epilogue || (in->imm.i >= space->t0 && in->imm.i < space->t1) ? PL_LANE : PL_ROW;
+        x->level = x->epilogue || mode == TNXK_MAP || in->imm.i >= plan->rows.t1 ? PL_LANE : PL_ROW;
         break;
       case TNXK_CONVERT:
         x->fn = in->dtype < TNX_DTYPE_COUNT ? t->convert[in->ctype][in->dtype] : NULL;
@@ -340,12 +348,15 @@ tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan
       if (ready > phase) phase = ready;
       if (phase + 1 >= PROG_MAX_PHASES) return tnx_fail(TNX_NOT_IMPLEMENTED, "program: too many dependent reductions");
       x->phase = (uint8_t)phase;
-      x->ready = (uint8_t)(phase + (x->kind == PK_REDUCE));
+      x->ready = (uint8_t)(phase + (x->kind == PK_REDUCE && !plan->group));
     }
     for (int k = 0; k < reads; k++) {
       prog_node *s = &nodes[*src[k]];
-      if (s->level != PL_LANE) {
-        s->splat |= lane_loop;
+      if (s->level == PL_ROW && plan->group) {
+        s->expand |= lane_loop;
+        if (lane_loop) *src[k] = (uint16_t)(*src[k] + n + 1);
+      } else if (s->level != PL_LANE) {
+        s->splat |= lane_loop || plan->group;
       } else if (mode == TNXK_ROW && s->phase != x->phase) {
         s->held = true;
         rows_used[s->in->dst] |= s->width;
@@ -358,7 +369,7 @@ tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan
     if (x->level == PL_LANE) {
       tiles_used[in->dst] |= x->width;
     } else {
-      plan->n_uniform++;
+      plan->n_uniform += x->level == PL_ROW && plan->group ? 2 : 1;
     }
   }
   plan->n_phases = phase + 1;
@@ -368,7 +379,7 @@ tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan
   size_t off = 0, rows = (size_t)((plan->body.count + PROG_TILE - 1) / PROG_TILE) * PROG_TILE, held = 0;
 #define PLACE(field, bytes) field = (uint32_t)off, off += ((size_t)(bytes) + 63) / 64 * 64
   off = (prog_plan_bytes(n) + 63) / 64 * 64;
-  PLACE(plan->off_cur, sizeof(char *) * ((size_t)n + 1));
+  PLACE(plan->off_cur, sizeof(char *) * (2 * (size_t)n + 1));
   for (int r = 0; r < g->n_regs; r++) {
     for (int w = 0; w < 5; w++) {
       if (tiles_used[r] >> w & 1) PLACE(tile_at[r][w], ((size_t)plan->tile << w) + 64);
@@ -393,6 +404,8 @@ tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan
     if (x->level != PL_LANE) {
       x->at = uniform;
       uniform += plan->uniform_bytes;
+      x->at_expanded = uniform;
+      if (x->level == PL_ROW && plan->group) uniform += plan->uniform_bytes;
     } else if (x->kind != PK_ACC) {
       int w = __builtin_ctz(x->width);
       x->at = x->held ? row_at[x->in->dst][w] : tile_at[x->in->dst][w];

@@ -14,14 +14,16 @@ typedef enum prog_level { PL_LANE, PL_ROW, PL_RUN } prog_level;
 typedef struct prog_node { /* one instruction */
   prog_op_fn fn;
   const tnxk_instr *in;
-  uint16_t a, b, c;    /* instructions whose values are read, or n_instrs for none */
+  uint16_t a, b, c;    /* values read: an instruction, n_instrs for none, n_instrs + 1 + an instruction for its expanded value */
   uint16_t last_use;   /* last instruction that reads this value; own index if none */
   uint8_t kind, level, phase, ready; /* phase it runs in; phase from which its value may be read */
   uint8_t width;       /* bytes of a lane of the value */
   bool epilogue, splat; /* splat: a uniform value read by lanes */
+  bool expand;          /* grouped rows: a value of the row level read by lanes */
   bool held;           /* ROW: lives across phases, so the whole row is stored */
   int16_t operand;     /* the operand whose memory holds the value, or -1 */
   uint32_t at;         /* else: offset of the value's tile, or held row, in the worker block */
+  uint32_t at_expanded;
   uint8_t acc;         /* PK_ACC, PK_REDUCE: which accumulator */
   uint8_t acc_op;
 } prog_node;
@@ -44,6 +46,10 @@ typedef struct prog_plan {
   int64_t outer;          /* ROW: rows; REDUCE_INNER: outputs; REDUCE_OUTER: reduced positions */
   int64_t chunk, n_chunks; /* reductions split in two phases: positions of a chunk; n_chunks 1: not split */
   int64_t tile;           /* lanes of a register */
+  /* Short rows (ROW, REDUCE_INNER): `group` rows of row_len lanes fill one tile, and values of the row level have a lane for
+   * each row, kept a second time expanded to all lanes where lanes read them. group 0: rows are walked one by one. */
+  int64_t group, row_len;
+  prog_space rows;        /* the dimensions outside the rows */
   /* `order` holds instructions of: the run level; for each phase its row level, then its lane level; the epilogue. */
   uint16_t run_end, row_end[PROG_MAX_PHASES], lane_end[PROG_MAX_PHASES], epi_end;
   uint16_t n_mov, n_mov_body; /* `moving`: those of the body come first */

@@ -66,7 +66,7 @@ tnx_status tnxk_program_select(const tnxk_program_args *args, tnx_isa isa, tnxk_
   prog_plan *plan = &room.plan;
   TNX_TRY(prog_analyze(args, variants[v].table, plan));
   int mode = args->program->mode;
-  int64_t tile_cost = 40, tiles = (plan->body.count + PROG_TILE - 1) / PROG_TILE, unit_tiles = 1;
+  int64_t tile_cost = 40, tiles = (plan->row_len + PROG_TILE - 1) / PROG_TILE, unit_tiles = 1;
   for (int i = 0; i < plan->n_instrs; i++)
     if (plan->nodes[i].level == PL_LANE) tile_cost += cost(plan->nodes[i].in);
 
@@ -77,7 +77,7 @@ tnx_status tnxk_program_select(const tnxk_program_args *args, tnx_isa isa, tnxk_
   switch (mode) {
     case TNXK_MAP: out->units[0] = tiles; break;
     case TNXK_ROW:
-      out->units[0] = plan->body.count ? plan->outer : 0;
+      out->units[0] = plan->row_len ? plan->outer : 0;
       unit_tiles = tiles;
       break;
     case TNXK_REDUCE_INNER:
@@ -90,7 +90,7 @@ tnx_status tnxk_program_select(const tnxk_program_args *args, tnx_isa isa, tnxk_
       out->units[1] = tiles;
       unit_tiles = plan->n_chunks > 1 ? plan->chunk : plan->outer;
   }
-  int64_t lanes = plan->body.count < PROG_TILE ? plan->body.count : PROG_TILE;
+  int64_t lanes = plan->row_len < PROG_TILE ? plan->row_len : PROG_TILE;
   int64_t unit_ns = unit_tiles * (tile_cost * lanes / PROG_TILE + 40) + 40;
   out->grain[0] = 30000 / unit_ns > 1 ? 30000 / unit_ns : 1;
   out->grain[1] = 8;
