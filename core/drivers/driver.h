@@ -20,25 +20,27 @@ enum {
 typedef struct tnx_driver {
   const char *name; /* as in TORCH_NEURONX_DRIVER */
 
-  /* Opens the driver for `devices` devices. Called once before any other slot. (open) */
+  /* Opens the driver for `devices` devices, before any other slot; again if opening the runtime failed after it. Called by runtime.c. (open) */
   tnx_status (*open)(int devices);
-  /* Fills everything but `cores`, which the runtime decides. (open) */
+  /* Fills everything but `cores`, which the runtime decides. Called by runtime.c. (open) */
   tnx_status (*get_props)(int device, int devices, tnx_device_props *out);
 
   /* A new segment: `bytes` is a multiple of TNX_SEGMENT_ALIGN, and so is the address returned. OUT_OF_MEMORY when the device has none; the
-   * allocator then empties its cache and asks again. `large`: hint that the segment is worth big pages. (segment) */
+   * allocator then empties its cache and asks again. `large`: hint that the segment is worth big pages. Called by allocator.c. (segment) */
   tnx_status (*segment_alloc)(int device, size_t bytes, bool large, void **out);
-  /* Takes back a segment; no queued work uses it any more. (segment) */
+  /* Takes back a segment; no queued work uses it any more. Called by allocator.c. (segment) */
   void (*segment_free)(int device, void *segment, size_t bytes);
-  /* Bytes the device could still give to anybody, as far as it knows; UINT64_MAX if it does not. Any thread, no lock held. */
+  /* Bytes the device could still give to anybody, as far as it knows; UINT64_MAX if it does not. Called by allocator.c, on any thread, with
+   * or without allocator.lock. */
   uint64_t (*available)(int device);
 
-  /* Called around every task of a stream, copies included. NULL where a device needs neither. (work) */
+  /* Called by stream.c around every task of a stream, copies included. NULL where a device needs neither. (work) */
   void (*work_begin)(int device);
   void (*work_end)(int device);
-  /* Synchronous copies and a byte fill. For copies within a device the ranges do not overlap. (work) */
+  /* Synchronous copies between host and device, called by copy.c. (work) */
   tnx_status (*copy_to_device)(int device, void *dst, const void *src, size_t bytes);
   tnx_status (*copy_to_host)(int device, void *dst, const void *src, size_t bytes);
+  /* A copy within the device (the ranges do not overlap) and a byte fill, for layers above that move memory without a kernel. (work) */
   tnx_status (*copy)(int device, void *dst, const void *src, size_t bytes);
   tnx_status (*fill)(int device, void *dst, uint8_t value, size_t bytes);
   /* Copies of at least twice this many bytes are cut into such pieces for the compute threads; 0: one call does it best. */
