@@ -15,6 +15,8 @@ enum {
   NR = 2 * VL,
   KC_MAX = 320, /* packed columns */
   MB_MAX = 192 / MR * MR,
+  MB_MIN = 4 * MR,
+  NB_MIN = 32,
   NB_MAX = 256,
   UNIT_MACS = 1 << 20 /* what a unit aims at */
 };
@@ -32,14 +34,17 @@ static gemm_plan plan_gemm(const tnxk_matmul *q) {
   g.batches = mm_batches(q);
   const int64_t columns = KCOLS(q->k), steps = mm_ceil(columns, KC_MAX);
   g.kc = steps == 1 ? columns : mm_round_up(mm_ceil(columns, steps), VL);
+  /* Few outputs and a long k: smaller blocks, so that several threads find work. */
   int64_t mblocks = mm_ceil(q->m, MB_MAX);
+  const int64_t wanted = mm_ceil(16, g.batches * mm_ceil(q->n, NB_MIN));
+  if (mblocks < wanted && q->k > KC_MAX) mblocks = mm_max(1, mm_min(wanted, q->m / MB_MIN));
   g.mb = mm_round_up(mm_ceil(q->m, mblocks), MR);
   g.mblocks = mm_ceil(q->m, g.mb);
   g.panels = mm_ceil(q->m, MR);
   double packed = (double)g.batches * (double)(g.panels * MR) * (double)columns * 4;
   g.a_local = packed > (double)SHARED_A_MAX || (q->n <= NB_MAX && g.batches * g.mblocks >= 8);
   int64_t nb = NB_MAX;
-  if (!g.a_local) nb = mm_min(NB_MAX, mm_max(UNIT_MACS / (g.mb * q->k), 32));
+  if (!g.a_local) nb = mm_min(NB_MAX, mm_max(UNIT_MACS / (g.mb * q->k), NB_MIN));
   int64_t nblocks = mm_ceil(q->n, mm_round_up(nb, NR));
   g.nb = mm_round_up(mm_ceil(q->n, nblocks), NR);
   g.nblocks = mm_ceil(q->n, g.nb);
@@ -53,8 +58,15 @@ static gemm_plan plan_gemm(const tnxk_matmul *q) {
 static void pack_a(const char *p, int64_t rs, int64_t cs, int64_t rows, int64_t k, float *out, int dt) {
   pack_panel(p, rs, cs, rows, k, out, MR, dt);
 }
-static void pack_b(const char *p, int64_t rs, int64_t cs, int64_t rows, int64_t k, float *out, int dt) {
-  pack_panel(p, rs, cs, rows, k, out, NR, dt);
+/* All panels of cols columns of b (rows of its transpose), `depth` elements of k; each panel holds kc packed columns. */
+static void pack_b(const tnxk_matmul *q, const char *b, int64_t cols, int64_t depth, int64_t kc, float *out) {
+  const int es = mm_dtype_bytes(q->dtype);
+  /* Where b's rows are contiguous, a few rows at a time through all panels: long reads instead of a stride per k. */
+  const int64_t chunk = q->b_rs == 1 ? depth : 16;
+  for (int64_t x = 0; x < depth; x += chunk)
+    for (int64_t j = 0; j < cols; j += NR)
+      pack_panel(b + (j * q->b_cs + x * q->b_rs) * es, q->b_cs, q->b_rs, cols - j, mm_min(chunk, depth - x),
+                 out + j * kc + x / KSTEP * NR, NR, q->dtype);
 }
 
 /* c[mr x NR] (+)= panel a times panel b, k packed columns. */
@@ -113,8 +125,7 @@ static void run_gemm(const void *params, uint32_t phase, int64_t begin, int64_t 
       float *tile = second ? tile2 : tiles;
       for (int64_t x = 0; x < q.k; x += g.kc * KSTEP) {
         const int64_t depth = mm_min(g.kc * KSTEP, q.k - x), kc = KCOLS(depth);
-        for (int64_t j = 0; j < cols; j += NR)
-          pack_b(b + (j * q.b_cs + x * q.b_rs) * es, q.b_cs, q.b_rs, cols - j, depth, bp + j * kc, dt);
+        pack_b(&q, b + x * q.b_rs * es, cols, depth, kc, bp);
         if (g.a_local)
           for (int64_t i = 0; i < rows; i += MR)
             pack_a(it.a + ((i0 + i) * q.a_rs + x * q.a_cs) * es, q.a_rs, q.a_cs, rows - i, depth, ap + i * kc, dt);
@@ -133,7 +144,7 @@ static void run_gemm(const void *params, uint32_t phase, int64_t begin, int64_t 
 }
 
 bool MM_PREPARE(gemm)(const tnxk_matmul *q, tnxk_kernel *out) {
-  if (q->m == 0 || q->n == 0 || q->k == 0) return false;
+  if (!mm_regular(q)) return false;
   const gemm_plan g = plan_gemm(q);
   const int last = g.a_local ? 0 : 1;
   const double us = (double)g.mb * (double)g.nb * (double)q->k * (q->gate ? 2 : 1) / (2000.0 * VL);

@@ -33,6 +33,7 @@ static inline int mm_dtype_bytes(int dt) {
  * column-major, or that is a tall matrix times a few columns, is turned into its transpose (c^T = b^T a^T). */
 static inline tnxk_matmul mm_canonical(const tnxk_matmul *p) {
   tnxk_matmul q = *p;
+  if (q.beta == 0) q.add = NULL;
   if (q.add == NULL) {
     q.add_rs = q.add_cs = 0;
     for (int d = 0; d < q.batch_rank; d++) q.add_bs[d] = 0;
@@ -72,6 +73,9 @@ static inline int64_t mm_batches(const tnxk_matmul *q) {
   for (int d = 0; d < q->batch_rank; d++) n *= q->batch[d];
   return n;
 }
+
+/* False for an empty output or an empty sum: left to the reference kernel. */
+static inline bool mm_regular(const tnxk_matmul *q) { return q->m > 0 && q->n > 0 && q->k > 0 && mm_batches(q) > 0; }
 
 typedef struct mm_item {
   const char *a, *b, *gate, *add; /* gate, add: NULL if absent */

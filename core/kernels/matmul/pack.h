@@ -1,4 +1,5 @@
-/* Packing of matrix panels: `width` rows, column after column of k, zero-padded to the width. */
+/* Packing of matrix panels: `width` rows, column after column of k, zero-padded to the width. A width is a multiple of VL
+ * or less than VL. */
 #ifndef TNXK_MATMUL_PACK_H
 #define TNXK_MATMUL_PACK_H
 #include "kernels/matmul/matmul_internal.h"

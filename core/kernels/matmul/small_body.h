@@ -10,7 +10,7 @@
 enum {
   STEP = 2 * VL,       /* elements of k (or n) a pair load takes */
   NK_MAX_M = 16,       /* above, packing b pays */
-  KN_MAX_M = 6,
+  KN_MAX_M = 4,
   AXPY_DEPTH = 8,      /* rows of b added in one pass over the sums */
   NK_QUANTUM = 12,     /* a multiple of every DOT_ROWS value */
   NK_MAX_X = 96 << 10, /* activations of more than four rows stay within the L2 cache */
@@ -206,8 +206,8 @@ INL void axpy_rows(const char *b, int64_t b_stride, const float *x, int64_t xs, 
 #pragma GCC unroll 8
   for (int d = 0; d < depth; d++) x0[d] = v_bcast(x + d);
   for (int64_t j = 0; j < n; j += STEP) {
-    V acc[6][2];
-#pragma GCC unroll 6
+    V acc[4][2];
+#pragma GCC unroll 4
     for (int i = 0; i < mr; i++)
       for (int v = 0; v < 2; v++) acc[i][v] = accumulate ? v_load(t + i * ts + j + v * VL) : v_zero();
 #pragma GCC unroll 8
@@ -216,14 +216,14 @@ INL void axpy_rows(const char *b, int64_t b_stride, const float *x, int64_t xs, 
       V lo = v_load_lo(p, dt), hi = v_load_hi(p, dt);
       __builtin_prefetch(p + AXPY_DEPTH * b_stride);
       if (STEP * es > 64) __builtin_prefetch(p + AXPY_DEPTH * b_stride + 64);
-#pragma GCC unroll 6
+#pragma GCC unroll 4
       for (int i = 0; i < mr; i++) {
         V xi = mr == 1 ? x0[d] : v_bcast(x + i * xs + d);
         acc[i][0] = v_fma(lo, xi, acc[i][0]);
         acc[i][1] = v_fma(hi, xi, acc[i][1]);
       }
     }
-#pragma GCC unroll 6
+#pragma GCC unroll 4
     for (int i = 0; i < mr; i++)
       for (int v = 0; v < 2; v++) v_store(t + i * ts + j + v * VL, acc[i][v]);
   }
@@ -252,9 +252,7 @@ INL void axpy_cols(const tnxk_matmul *q, const char *b, int64_t n, const float *
     case 1: axpy_m(b, bs, x, xs, k, n, t, ts, 1, dt); break;
     case 2: axpy_m(b, bs, x, xs, k, n, t, ts, 2, dt); break;
     case 3: axpy_m(b, bs, x, xs, k, n, t, ts, 3, dt); break;
-    case 4: axpy_m(b, bs, x, xs, k, n, t, ts, 4, dt); break;
-    case 5: axpy_m(b, bs, x, xs, k, n, t, ts, 5, dt); break;
-    default: axpy_m(b, bs, x, xs, k, n, t, ts, 6, dt); break;
+    default: axpy_m(b, bs, x, xs, k, n, t, ts, 4, dt); break;
   }
 }
 
@@ -265,9 +263,13 @@ INL void product_dt(const tnxk_matmul *q, const char *b, int64_t j, int64_t n, c
     dot_rows(q, b + j * q->b_cs * es, n, x, xs, t, ts, dt);
     return;
   }
-  axpy_cols(q, b + j * es, n - n % STEP, x, xs, t, ts, dt);
-  /* The rest is the end of one step that lies within the row; it writes columns before it again with the same sums. */
-  if (n % STEP) axpy_cols(q, b + (j + n - STEP) * es, STEP, x, xs, t + n - STEP, ts, dt);
+  /* Whole steps, then the rest as the end of one step within the row: it writes columns before it again, same sums. */
+  int64_t from = 0, span = n - n % STEP;
+  for (int pass = 0; pass < 2; pass++) {
+    if (span) axpy_cols(q, b + (j + from) * es, span, x, xs, t + from, ts, dt);
+    if (n % STEP == 0) break;
+    from = n - STEP, span = STEP;
+  }
 }
 
 /* Sums of columns [j, j + n) into t; with kn, t has room for STEP floats before each row. */
@@ -323,7 +325,7 @@ static void run_small_kn(const void *p, uint32_t phase, int64_t begin, int64_t e
 #endif
 
 bool MM_PREPARE(small_nk)(const tnxk_matmul *q, tnxk_kernel *out) {
-  if (q->m == 0 || q->n == 0 || q->k == 0 || q->m > NK_MAX_M || q->b_rs != 1) return false;
+  if (!mm_regular(q) || q->m > NK_MAX_M || q->b_rs != 1) return false;
   if (q->m > 4 && q->m * q->k > NK_MAX_X) return false;
   small_plan s = plan_small(q, false);
   out->name = MM_NAME(small_nk);
@@ -334,7 +336,7 @@ bool MM_PREPARE(small_nk)(const tnxk_matmul *q, tnxk_kernel *out) {
 
 #if !defined(TNXK_PAIRS)
 bool MM_PREPARE(small_kn)(const tnxk_matmul *q, tnxk_kernel *out) {
-  if (q->m == 0 || q->n < STEP || q->k == 0 || q->m > KN_MAX_M || q->b_cs != 1) return false;
+  if (!mm_regular(q) || q->n < STEP || q->m > KN_MAX_M || q->b_cs != 1) return false;
   small_plan s = plan_small(q, true);
   out->name = MM_NAME(small_kn);
   out->run = run_small_kn;

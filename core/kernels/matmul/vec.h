@@ -101,8 +101,20 @@ INL V v_fma(V a, V b, V c) {
   return a * b + c;
 #endif
 }
-INL V v_load_bf16(const uint16_t *p) { V v; for (int i = 0; i < VL; i++) v[i] = tnx_bf16_to_f32(p[i]); return v; }
-INL V v_load_f16(const uint16_t *p) { V v; for (int i = 0; i < VL; i++) v[i] = tnx_f16_to_f32(p[i]); return v; }
+INL V v_load_bf16(const uint16_t *p) {
+  VU u = {0};
+  for (int i = 0; i < VL; i++) u[i] = (uint32_t)p[i] << 16;
+  return (V)u;
+}
+/* Called, not inlined: long, and rare where it is used. */
+static __attribute__((noinline, unused)) void f16_to_f32_row(const uint16_t *p, float *out) {
+  for (int i = 0; i < VL; i++) out[i] = tnx_f16_to_f32(p[i]);
+}
+INL V v_load_f16(const uint16_t *p) {
+  float x[VL];
+  f16_to_f32_row(p, x);
+  return v_load(x);
+}
 INL void v_store_bf16(uint16_t *p, V v) { for (int i = 0; i < VL; i++) p[i] = tnx_f32_to_bf16(v[i]); }
 INL void v_store_f16(uint16_t *p, V v) { for (int i = 0; i < VL; i++) p[i] = tnx_f32_to_f16(v[i]); }
 INL float v_sum(V v) {
