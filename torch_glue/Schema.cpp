@@ -52,6 +52,7 @@ bool match_arguments(
   out->clear();
   const auto& have = called.arguments();
   for (const c10::Argument& a : reference.arguments()) {
+    if (a.is_out()) continue;
     RowArg row{ArgKind::Ignored, false, false, -1, {}};
     if (!arg_kind(a, &row.kind)) return false;
     for (size_t i = 0; i < have.size(); i++)
