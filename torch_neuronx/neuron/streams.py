@@ -1,0 +1,97 @@
+"""Streams and events of the device."""
+
+from __future__ import annotations
+
+import torch
+
+from ._utils import _get_device_index
+
+__all__ = ["Event", "Stream", "StreamContext", "current_stream", "default_stream", "set_stream", "stream"]
+
+
+class Stream(torch.Stream):
+    """A queue of work on a device. Work of one stream runs in order; streams run independently of each other.
+
+    Args:
+        device: the device, default: the current one.
+        priority: a negative number asks for a stream that is served first.
+    """
+
+    def __new__(cls, device=None, priority: int = 0, **kwargs):
+        if "stream_id" in kwargs:
+            return super().__new__(cls, priority=priority, **kwargs)
+        index = _get_device_index(device, optional=True)
+        return super().__new__(cls, torch.device("neuron", index), priority=priority)
+
+    def __repr__(self) -> str:
+        return f"torch.neuron.Stream(device={self.device}, stream_id={self.stream_id})"
+
+
+class Event(torch.Event):
+    """A point in a stream's work that others can wait for, and whose time can be taken.
+
+    Args:
+        enable_timing: whether :meth:`elapsed_time` will be asked for.
+        blocking: accepted for compatibility; waiting always blocks without spinning.
+    """
+
+    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False):
+        return super().__new__(cls, "neuron", enable_timing=enable_timing)
+
+    def record(self, stream: torch.Stream | None = None) -> None:
+        """Marks the point that the stream (default: the current one) has reached in its queue."""
+        super().record(current_stream() if stream is None else stream)
+
+    def wait(self, stream: torch.Stream | None = None) -> None:
+        """Lets later work of the stream (default: the current one) wait for this event."""
+        super().wait(current_stream() if stream is None else stream)
+
+
+def _as_stream(s: torch.Stream) -> Stream:
+    if isinstance(s, Stream):
+        return s
+    return Stream(stream_id=s.stream_id, device_index=s.device_index, device_type=s.device_type)
+
+
+def current_stream(device=None) -> Stream:
+    """The calling thread's current stream of the device."""
+    return _as_stream(torch._C._accelerator_getStream(_get_device_index(device, optional=True)))
+
+
+def default_stream(device=None) -> Stream:
+    """The device's default stream."""
+    index = _get_device_index(device, optional=True)
+    kind = int(torch._C._autograd.DeviceType.PrivateUse1)
+    return Stream(stream_id=0, device_index=index, device_type=kind)
+
+
+def set_stream(stream: torch.Stream) -> None:
+    """Makes the stream current for its device, and that device current."""
+    if stream is not None:
+        torch._C._accelerator_setStream(stream)
+
+
+class StreamContext:
+    """Makes a stream and its device current inside a ``with`` block; None changes nothing."""
+
+    def __init__(self, stream: torch.Stream | None):
+        self.stream = stream
+        self._previous: list[tuple[int, Stream]] = []
+
+    def __enter__(self):
+        if self.stream is not None:
+            device = torch._C._accelerator_getDeviceIndex()
+            self._previous.append((device, current_stream(self.stream.device)))
+            set_stream(self.stream)
+        return self.stream
+
+    def __exit__(self, *exc):
+        if self.stream is not None:
+            device, stream = self._previous.pop()
+            set_stream(stream)
+            torch._C._accelerator_setDeviceIndex(device)
+
+
+def stream(stream: torch.Stream | None) -> StreamContext:
+    """Context manager that selects a stream."""
+    return StreamContext(stream)
