@@ -125,7 +125,7 @@ static void exec(machine *m, int from, int to, int64_t n, int64_t pos) {
     switch (x->kind) {
       case PK_OP: x->fn(cur[i], cur[x->a], cur[x->b], cur[x->c], n, x->in); break;
       case PK_LOAD: walk(m, x->in->b, cur[i], x->width, n, m->t->load[op[x->in->b].dtype], NULL); break;
-      case PK_STORE: walk(m, x->in->b, cur[x->a], m->x[x->a].width, n, NULL, m->t->store[op[x->in->b].dtype]); break;
+      case PK_STORE: walk(m, x->in->b, cur[x->a], prog_width(x->in->ctype), n, NULL, m->t->store[op[x->in->b].dtype]); break;
       case PK_IOTA: iota(m, (int)x->in->imm.i, (int64_t *)cur[i], n); break;
       case PK_ACC:
         if (m->p->program->mode == TNXK_REDUCE_OUTER) {

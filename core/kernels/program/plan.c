@@ -148,6 +148,7 @@ static void place_in_memory(const tnxk_program_args *p, prog_plan *plan, overlap
   }
   for (int s = 0; s < n_stores; s++) {
     int j = stores[s], o = x[j].in->b, i = x[j].a;
+    if (i >= n) continue; /* an expanded value */
     prog_node *v = &x[i];
     if (v->level != PL_LANE || (v->kind != PK_OP && v->kind != PK_LOAD && v->kind != PK_IOTA) || v->operand >= 0) continue;
     if (x[j].level != PL_LANE || v->epilogue != x[j].epilogue || (int)tnx_dtype_size((tnx_dtype)op[o].dtype) != v->width) continue;
