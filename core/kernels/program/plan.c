@@ -146,6 +146,8 @@ static void place_in_memory(const tnxk_program_args *p, prog_plan *plan, overlap
       x[i].operand = (int16_t)o;
     }
   }
+  struct { int from, to, operand; } placed[TNXK_PROGRAM_MAX_OPERANDS]; /* values in stored operands: from making to last need */
+  int n_placed = 0;
   for (int s = 0; s < n_stores; s++) {
     int j = stores[s], o = x[j].in->b, i = x[j].a;
     if (i >= n) continue; /* an expanded value */
@@ -164,9 +166,15 @@ static void place_in_memory(const tnxk_program_args *p, prog_plan *plan, overlap
     }
     for (int k = 0; k < n_stores && safe; k++)
       if (k != s && stores[k] > i && (stores[k] < j || stores[k] < v->last_use)) safe = !overlap(p, o, x[stores[k]].in->b);
-    if (safe) {
+    int end = v->last_use > j ? v->last_use : j;
+    for (int k = 0; k < n_placed && safe; k++)
+      if (placed[k].from < end && i < placed[k].to) safe = !overlap(p, o, placed[k].operand);
+    if (safe && n_placed < TNXK_PROGRAM_MAX_OPERANDS) {
       v->operand = (int16_t)o;
       x[j].kind = PK_NOP;
+      placed[n_placed].from = i;
+      placed[n_placed].to = end;
+      placed[n_placed++].operand = o;
     }
   }
 }
