@@ -3,9 +3,11 @@
 #define TNX_EMULATE_ISA
 #define tnxk_attention__avx512 emulated_attention_avx512
 #define tnxk_attention_bwd__avx512 emulated_attention_bwd_avx512
+#define tnxk_attention_bwd_fused__avx512 emulated_attention_bwd_fused_avx512
 #include "kernels/attention/x86_avx512.c"
 #undef tnxk_attention__avx512
 #undef tnxk_attention_bwd__avx512
+#undef tnxk_attention_bwd_fused__avx512
 
 #include "kernel_split.h"
 
@@ -182,11 +184,15 @@ static void backward_case(uint64_t seed) {
     CHECK_OK(tnxk_attention_select(f, (tnx_isa)isa, 2, &k));
     if (isa == TNX_ISA_AVX512 && f->dtype != TNX_F64) k.run = emulated_attention_avx512;
     kernel_run_split(&k, f, 0, seed);
-    CHECK_OK(tnxk_attention_bwd_select(&p, (tnx_isa)isa, 2, &k));
-    if (isa == TNX_ISA_AVX512 && f->dtype != TNX_F64) k.run = emulated_attention_bwd_avx512;
+    bool emulated = isa == TNX_ISA_AVX512 && f->dtype != TNX_F64;
+    CHECK_OK(tnxk_attention_bwd_select(&p, (tnx_isa)isa, 1, &k)); /* one worker: fused */
+    CHECK_EQ(k.phases, f->dtype == TNX_F64 ? 3 : f->batch * f->kv_heads >= 2 ? 2 : k.phases);
+    if (emulated) k.run = k.phases == 2 ? emulated_attention_bwd_fused_avx512 : emulated_attention_bwd_avx512;
     kernel_run_split(&k, &p, 0, seed);
     tnxk_attention_bwd q = p;
     q.dq = again[DQ], q.dk = again[DK], q.dv = again[DV];
+    CHECK_OK(tnxk_attention_bwd_select(&p, (tnx_isa)isa, 64, &k)); /* many: the other way, to the same bits */
+    if (emulated) k.run = k.phases == 2 ? emulated_attention_bwd_fused_avx512 : emulated_attention_bwd_avx512;
     kernel_run_split(&k, &q, 1, seed);
     const struct { const void *got, *same; const int64_t *st; int64_t heads, len, dim; } t[3] = {
         {p.dq, q.dq, p.dq_st, f->heads, f->q_len, f->head_dim},

@@ -132,12 +132,11 @@ static mask_effect mask_row(const tnxk_attention *p, int64_t at, int64_t n, floa
   int64_t st = p->mask_st[3];
   if (p->mask_dtype == TNX_BOOL) {
     const uint8_t *m = (const uint8_t *)p->mask + at;
-    int64_t open = 0;
-    for (int64_t j = 0; j < n; j++) {
-      bool in = m[j * st] != 0;
-      open += in;
-      add[j] = in ? 0.0f : -INFINITY;
-    }
+    int32_t open = 0; /* n is at most a block */
+    if (st == 1) /* a loop the compiler can vectorise */
+      for (int64_t j = 0; j < n; j++) open += m[j] != 0, add[j] = m[j] ? 0.0f : -INFINITY;
+    else
+      for (int64_t j = 0; j < n; j++) open += m[j * st] != 0, add[j] = m[j * st] ? 0.0f : -INFINITY;
     return open == n ? MASK_NONE : open ? MASK_SOME : MASK_ALL;
   }
   bool zeros = true, closed = true;
@@ -493,11 +492,17 @@ static void forward_few(const tnxk_attention *p, const tnxk_attn_plan *x, const 
   for (int64_t j0 = j_begin; j0 < j_end; j0 += TNXK_ATTN_BLOCK) {
     int64_t n = j_end - j0 < TNXK_ATTN_BLOCK ? j_end - j0 : TNXK_ATTN_BLOCK;
     bool none = true, all = p->mask != NULL;
+    const float *add_of[LANES]; /* each row's mask; heads mostly share one */
     for (int64_t r = 0; p->mask && r < u->n; r++) {
+      if (r > 0 && mask_at(p, u, r, j0) == mask_at(p, u, r - 1, j0)) {
+        add_of[r] = add_of[r - 1];
+        continue;
+      }
       float *row = add + r * TNXK_ATTN_BLOCK;
       mask_effect e = mask_row(p, mask_at(p, u, r, j0), n, row);
       none &= e == MASK_NONE;
       all &= e == MASK_ALL;
+      add_of[r] = row;
     }
     if (all) continue;
     block k = few_block(p->dtype, p->k, k_at + j0 * p->k_st[2], p->k_st, n, p->head_dim, x->ldk, w + x->k_at);
@@ -511,7 +516,7 @@ static void forward_few(const tnxk_attention *p, const tnxk_attn_plan *x, const 
       for (int64_t i = r; i < r + nr; i++) {
         float *row = s + i * TNXK_ATTN_BLOCK;
         if (!none)
-          for (int64_t j = 0; j < n; j++) row[j] += add[i * TNXK_ATTN_BLOCK + j];
+          for (int64_t j = 0; j < n; j++) row[j] += add_of[i][j];
         int64_t last = p->is_causal ? u->pos[i] - j0 : n;
         for (int64_t j = last < 0 ? 0 : last + 1; j < n; j++) row[j] = -INFINITY;
         softmax_row(row, n, m + i, l + i, alpha + i);

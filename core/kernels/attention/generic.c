@@ -6,5 +6,8 @@ void tnxk_attention__generic(const void *params, uint32_t phase, int64_t begin, 
   forward_body(params, phase, begin, end, shared, worker);
 }
 void tnxk_attention_bwd__generic(const void *params, uint32_t phase, int64_t begin, int64_t end, void *shared, void *worker) {
-  backward_body(params, phase, begin, end, shared, worker);
+  backward_body(params, false, phase, begin, end, shared, worker);
+}
+void tnxk_attention_bwd_fused__generic(const void *params, uint32_t phase, int64_t begin, int64_t end, void *shared, void *worker) {
+  backward_body(params, true, phase, begin, end, shared, worker);
 }

@@ -61,6 +61,7 @@ static inline void tnxk_attn_plan_make(const tnxk_attention *p, int64_t lanes, t
 typedef struct tnxk_attn_bwd_plan {
   tnxk_attn_plan f; /* never decode or split */
   int64_t kv_blocks;
+  int64_t delta, group_dq; /* shared scratch, in floats: all deltas, one group's dq */
   int64_t rows_at, k_at, v_at, qt_at, ot_at, q_at, o_at, dk_at, dv_at, s_at, ds_at, mask_at, floats;
 } tnxk_attn_bwd_plan;
 
@@ -70,6 +71,8 @@ static inline void tnxk_attn_bwd_plan_make(const tnxk_attention *p, int64_t lane
   x->f.splits = 1;
   x->kv_blocks = (p->kv_len + TNXK_ATTN_BLOCK - 1) / TNXK_ATTN_BLOCK;
   int64_t at = 0, slots = x->f.panels * lanes;
+  x->delta = tnxk_attn_round_up(p->batch * p->heads * p->q_len, 16);
+  x->group_dq = x->f.q_blocks * slots * p->head_dim;
   x->rows_at = at, at += tnxk_attn_round_up(4 * slots, 32);
   x->k_at = at, at += TNXK_ATTN_BLOCK * x->f.ldk;
   x->v_at = at, at += TNXK_ATTN_BLOCK * x->f.ldv;
@@ -87,7 +90,8 @@ static inline void tnxk_attn_bwd_plan_make(const tnxk_attention *p, int64_t lane
 
 #define TNXK_ATTENTION(isa, lanes, all, suffix)                                                                                          \
   void tnxk_attention__##suffix(const void *params, uint32_t phase, int64_t begin, int64_t end, void *shared, void *worker);             \
-  void tnxk_attention_bwd__##suffix(const void *params, uint32_t phase, int64_t begin, int64_t end, void *shared, void *worker);
+  void tnxk_attention_bwd__##suffix(const void *params, uint32_t phase, int64_t begin, int64_t end, void *shared, void *worker);         \
+  void tnxk_attention_bwd_fused__##suffix(const void *params, uint32_t phase, int64_t begin, int64_t end, void *shared, void *worker);
 #include "kernels/attention/kernels.def"
 #undef TNXK_ATTENTION
 #endif

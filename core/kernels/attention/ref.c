@@ -124,3 +124,8 @@ void tnxk_attention_bwd__scalar(const void *params, uint32_t phase, int64_t begi
     }
   }
 }
+
+/* float64 has one way only. */
+void tnxk_attention_bwd_fused__scalar(const void *params, uint32_t phase, int64_t begin, int64_t end, void *shared, void *worker) {
+  tnxk_attention_bwd__scalar(params, phase, begin, end, shared, worker);
+}

@@ -5,13 +5,14 @@ typedef struct choice {
   tnx_isa isa;
   int lanes;
   bool f64;
-  const char *name, *bwd_name;
-  tnxk_run_fn run, bwd_run;
+  const char *name, *bwd_name, *fused_name;
+  tnxk_run_fn run, bwd_run, fused_run;
 } choice;
 
 static const choice kernels[] = {
-#define TNXK_ATTENTION(isa, lanes, all, suffix) \
-  {TNX_ISA_##isa, lanes, all, "tnxk_attention__" #suffix, "tnxk_attention_bwd__" #suffix, tnxk_attention__##suffix, tnxk_attention_bwd__##suffix},
+#define TNXK_ATTENTION(isa, lanes, f64, suffix)                                                                                 \
+  {TNX_ISA_##isa, lanes, f64, "tnxk_attention__" #suffix, "tnxk_attention_bwd__" #suffix, "tnxk_attention_bwd_fused__" #suffix, \
+   tnxk_attention__##suffix, tnxk_attention_bwd__##suffix, tnxk_attention_bwd_fused__##suffix},
 #include "kernels/attention/kernels.def"
 #undef TNXK_ATTENTION
 };
@@ -92,12 +93,24 @@ tnx_status tnxk_attention_bwd_select(const tnxk_attention_bwd *p, tnx_isa isa, i
   }
   tnxk_attn_bwd_plan x;
   tnxk_attn_bwd_plan_make(f, c->lanes, &x);
-  out->units[1] = f->batch * f->kv_heads * x.kv_blocks;
-  out->units[2] = f->batch * f->kv_heads * x.f.q_blocks;
+  int64_t groups = f->batch * f->kv_heads;
+  if (groups >= 2 * (int64_t)workers || groups * x.kv_blocks < 2) { /* both ways give the same bits */
+    out->name = c->fused_name;
+    out->run = c->fused_run;
+    out->phases = 2;
+    out->units[1] = groups;
+    out->grain[0] = grain_of((double)f->v_dim * 2);
+    out->grain[1] = grain_of(pair_ns * (double)f->kv_len * (double)f->q_len * (double)x.f.group * 0.2);
+    out->shared_bytes = sizeof(float) * (size_t)(x.delta + groups * x.group_dq);
+    out->worker_bytes = sizeof(float) * (size_t)x.floats;
+    return TNX_OK;
+  }
+  out->units[1] = groups * x.kv_blocks;
+  out->units[2] = groups * x.f.q_blocks;
   out->grain[0] = grain_of((double)f->v_dim * 2);
   out->grain[1] = grain_of(pair_ns * TNXK_ATTN_BLOCK * (double)f->q_len * (double)x.f.group * 0.16);
   out->grain[2] = grain_of(pair_ns * (double)x.f.rows * (double)f->kv_len * 0.12);
-  out->shared_bytes = sizeof(float) * (size_t)queries;
+  out->shared_bytes = sizeof(float) * (size_t)x.delta;
   out->worker_bytes = sizeof(float) * (size_t)x.floats;
   return TNX_OK;
 }
