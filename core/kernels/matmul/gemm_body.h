@@ -44,7 +44,9 @@ static gemm_plan plan_gemm(const tnxk_matmul *q) {
   double packed = (double)g.batches * (double)(g.panels * MR) * (double)columns * 4;
   g.a_local = packed > (double)SHARED_A_MAX || (q->n <= NB_MAX && g.batches * g.mblocks >= 8);
   int64_t nb = NB_MAX;
-  if (!g.a_local) nb = mm_min(NB_MAX, mm_max(UNIT_MACS / (g.mb * q->k), NB_MIN));
+  /* Few rows and row-major b: reading b counts, so wide blocks for long reads. */
+  const int64_t nb_min = q->b_rs != 1 && g.mb < 64 ? 4 * NB_MIN : NB_MIN;
+  if (!g.a_local) nb = mm_min(NB_MAX, mm_max(UNIT_MACS / (g.mb * q->k), nb_min));
   int64_t nblocks = mm_ceil(q->n, mm_round_up(nb, NR));
   g.nb = mm_round_up(mm_ceil(q->n, nblocks), NR);
   g.nblocks = mm_ceil(q->n, g.nb);

@@ -54,6 +54,7 @@ INL void pack_r_dt(const char *p, int64_t cs, int64_t rows, int64_t k, float *ou
   for (int64_t x = 0; x < k; x += KSTEP) {
     const char *px = p + x * cs;
     float *o = out + x / KSTEP * width;
+    __builtin_prefetch(px + 16 * cs);
     for (int g = 0; g < width; g += VL) {
       V v[KSTEP];
       for (int h = 0; h < KSTEP; h++) {

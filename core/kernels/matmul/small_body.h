@@ -10,7 +10,7 @@
 enum {
   STEP = 2 * VL,       /* elements of k (or n) a pair load takes */
   NK_MAX_M = 16,       /* above, packing b pays */
-  KN_MAX_M = 4,
+  KN_MAX_M = 8,
   AXPY_DEPTH = 8,      /* rows of b added in one pass over the sums */
   NK_QUANTUM = 12,     /* a multiple of every DOT_ROWS value */
   NK_MAX_X = 96 << 10, /* activations of more than four rows stay within the L2 cache */
@@ -229,31 +229,37 @@ INL void axpy_rows(const char *b, int64_t b_stride, const float *x, int64_t xs, 
   }
 }
 
-INL void axpy_m(const char *b, int64_t b_stride, const float *x, int64_t xs, int64_t k, int64_t n, float *t, int64_t ts,
-                const int mr, const int dt) {
-  int64_t kk = 0;
-  for (; kk + AXPY_DEPTH <= k; kk += AXPY_DEPTH)
-    axpy_rows(b + kk * b_stride, b_stride, x + kk, xs, n, t, ts, kk > 0, mr, AXPY_DEPTH, dt);
-  for (; kk < k; kk++) axpy_rows(b + kk * b_stride, b_stride, x + kk, xs, n, t, ts, kk > 0, mr, 1, dt);
+/* All m rows times b's columns [0, n), n a multiple of STEP; a few rows of b stay in the L1 cache for all of a's rows. */
+INL void axpy_cols(const tnxk_matmul *q, const char *b, int64_t n, const float *x, int64_t xs, float *t, int64_t ts,
+                   const int dt) {
+  const int es = dt == TNX_F32 ? 4 : 2;
+  const int64_t bs = q->b_rs * es, k = q->k, whole = k - k % AXPY_DEPTH;
+  const int64_t groups = mm_ceil(q->m, 4), base = q->m / groups, extra = q->m % groups;
+  for (int64_t kk = 0; kk < k; kk += kk < whole ? AXPY_DEPTH : 1)
+    for (int64_t g = 0, i = 0; g < groups; g++) {
+      const int mr = (int)(base + (g < extra));
+      const char *p = b + kk * bs;
+      const float *xi = x + i * xs + kk;
+      float *ti = t + i * ts;
+      const bool more = kk > 0;
+#define ROWS(r)                                                                     \
+  if (kk < whole) axpy_rows(p, bs, xi, xs, n, ti, ts, more, r, AXPY_DEPTH, dt);     \
+  else axpy_rows(p, bs, xi, xs, n, ti, ts, more, r, 1, dt);
+      switch (mr) {
+        case 1: ROWS(1) break;
+        case 2: ROWS(2) break;
+        case 3: ROWS(3) break;
+        default: ROWS(4) break;
+      }
+#undef ROWS
+      i += mr;
+    }
   if (dt == TNX_BF16)
-    for (int i = 0; i < mr; i++)
+    for (int64_t i = 0; i < q->m; i++)
       for (int64_t j = 0; j < n; j += STEP) {
         float *p = t + i * ts + j;
         v_store_pair(p, v_load(p), v_load(p + VL), dt);
       }
-}
-
-/* All m rows times b's columns [0, n), n a multiple of STEP. */
-INL void axpy_cols(const tnxk_matmul *q, const char *b, int64_t n, const float *x, int64_t xs, float *t, int64_t ts,
-                   const int dt) {
-  const int es = dt == TNX_F32 ? 4 : 2;
-  const int64_t bs = q->b_rs * es, k = q->k;
-  switch (q->m) {
-    case 1: axpy_m(b, bs, x, xs, k, n, t, ts, 1, dt); break;
-    case 2: axpy_m(b, bs, x, xs, k, n, t, ts, 2, dt); break;
-    case 3: axpy_m(b, bs, x, xs, k, n, t, ts, 3, dt); break;
-    default: axpy_m(b, bs, x, xs, k, n, t, ts, 4, dt); break;
-  }
 }
 
 INL void product_dt(const tnxk_matmul *q, const char *b, int64_t j, int64_t n, const float *x, int64_t xs, float *t,
