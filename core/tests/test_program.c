@@ -658,6 +658,364 @@ TEST(reduce_modes) {
         }
 }
 
+
+/* ---- random programs against an evaluator that runs one instruction at a time over the whole space ---- */
+
+enum { MAX_SPACE = 6000, RANDOM_REGS = 6 };
+
+typedef struct buffer {
+  tnx_dtype dt;
+  int64_t elements, first; /* element that operands point at: not 0 where a stride is negative */
+  char *mem, *want;        /* what run() works on, what the evaluator works on */
+} buffer;
+
+typedef struct random_case {
+  builder b;
+  buffer bufs[12];
+  int of[TNXK_PROGRAM_MAX_OPERANDS]; /* operand -> buffer */
+  int n_bufs;
+  int type[RANDOM_REGS]; /* tnxk_ctype of a live register, or -1 */
+  int64_t kept_to, kept_from; /* dimensions [kept_from, kept_to) have strides in stores */
+} random_case;
+
+static int pick(uint64_t *seed, int n) { return (int)(test_rand(seed) % (uint64_t)n); }
+
+static double peek(const buffer *f, const char *mem, int64_t at) {
+  switch (f->dt) {
+    case TNX_F32: return ((const float *)mem)[at];
+    case TNX_F64: return ((const double *)mem)[at];
+    case TNX_BF16: return tnx_bf16_to_f32(((const uint16_t *)mem)[at]);
+    case TNX_I32: return ((const int32_t *)mem)[at];
+    case TNX_I64: return (double)((const int64_t *)mem)[at];
+    default: return ((const uint8_t *)mem)[at];
+  }
+}
+static void poke(const buffer *f, char *mem, int64_t at, double v) {
+  switch (f->dt) {
+    case TNX_F32: ((float *)mem)[at] = (float)v; break;
+    case TNX_F64: ((double *)mem)[at] = v; break;
+    case TNX_BF16: ((uint16_t *)mem)[at] = tnx_f32_to_bf16((float)v); break;
+    case TNX_I32: ((int32_t *)mem)[at] = (int32_t)(int64_t)v; break;
+    case TNX_I64: ((int64_t *)mem)[at] = (int64_t)v; break;
+    default: ((uint8_t *)mem)[at] = v != 0;
+  }
+}
+
+/* A new buffer with a random order of dimensions, perhaps reversed or (loads) broadcast ones. [from, to) have strides. */
+static int random_operand(random_case *r, uint64_t *seed, tnx_dtype dt, bool is_store, int from, int to) {
+  builder *b = &r->b;
+  int rank = b->a.rank, perm[TNXK_MAX_RANK], count = 0;
+  int64_t strides[TNXK_MAX_RANK] = {0}, at = 1, first = 0;
+  for (int d = from; d < to; d++) perm[count++] = d;
+  if (pick(seed, 3) == 0)
+    for (int i = count - 1; i > 0; i--) {
+      int j = pick(seed, i + 1), t = perm[i];
+      perm[i] = perm[j];
+      perm[j] = t;
+    }
+  for (int i = count - 1; i >= 0; i--) {
+    int d = perm[i];
+    if (!is_store && pick(seed, 5) == 0) continue;
+    strides[d] = at;
+    at *= b->a.sizes[d];
+    if (pick(seed, 8) == 0) {
+      first += strides[d] * (b->a.sizes[d] - 1);
+      strides[d] = -strides[d];
+    }
+  }
+  buffer *f = &r->bufs[r->n_bufs];
+  *f = (buffer){dt, at, first, malloc((size_t)at * 8), malloc((size_t)at * 8)};
+  for (int64_t i = 0; i < at; i++) poke(f, f->mem, i, pick(seed, 2001) / 16.0 - 60);
+  memcpy(f->want, f->mem, (size_t)at * tnx_dtype_size(dt));
+  (void)rank;
+  int o = operand(b, dt, is_store, f->mem + first * (int64_t)tnx_dtype_size(dt), strides);
+  r->of[o] = r->n_bufs++;
+  return o;
+}
+
+/* A register of type ct, or -1. */
+static int live(random_case *r, uint64_t *seed, int ct) {
+  for (int tries = 0; tries < 12; tries++) {
+    int g = pick(seed, RANDOM_REGS);
+    if (r->type[g] == ct) return g;
+  }
+  return -1;
+}
+
+static void random_instr(random_case *r, uint64_t *seed, int from, int to) {
+  static const tnx_dtype dts[] = {TNX_F32, TNX_F32, TNX_F32, TNX_BF16, TNX_F64, TNX_I32, TNX_I64, TNX_BOOL};
+  builder *b = &r->b;
+  int dst = pick(seed, RANDOM_REGS), f = live(r, seed, TNXK_F32), f2 = live(r, seed, TNXK_F32), q = live(r, seed, TNXK_B8);
+  int i64 = live(r, seed, TNXK_I64), d = live(r, seed, TNXK_F64), ct = TNXK_F32;
+  switch (pick(seed, 13)) {
+    case 0: case 1: {
+      if (r->n_bufs > 7) return;
+      tnx_dtype dt = dts[pick(seed, 8)];
+      int o = random_operand(r, seed, dt, false, from, to);
+      load(b, dst, o);
+      ct = tnxk_ctype_of(dt);
+      break;
+    }
+    case 2: emit(b, TNXK_CONST, TNXK_F32, dst, 0, 0, 0)->imm.f[0] = pick(seed, 100) / 8.0 - 5; break;
+    case 3:
+      if (pick(seed, 3)) return;
+      emit(b, TNXK_IOTA, TNXK_I64, dst, 0, 0, 0)->imm.i = from + pick(seed, to - from);
+      ct = TNXK_I64;
+      break;
+    case 4: case 5: case 6: {
+      static const tnxk_op ops[] = {TNXK_ADD, TNXK_SUB, TNXK_MAX, TNXK_MIN, TNXK_MUL};
+      if (f < 0) return;
+      emit(b, ops[pick(seed, 5)], TNXK_F32, dst, f, f2 < 0 ? f : f2, 0);
+      break;
+    }
+    case 7: {
+      static const tnxk_op ops[] = {TNXK_NEG, TNXK_ABS};
+      if (f < 0) return;
+      emit(b, ops[pick(seed, 2)], TNXK_F32, dst, f, 0, 0);
+      break;
+    }
+    case 8:
+      if (f < 0 || f2 < 0) return;
+      emit(b, TNXK_LT, TNXK_F32, dst, f, f2, 0);
+      ct = TNXK_B8;
+      break;
+    case 9:
+      if (q < 0 || f < 0 || f2 < 0) return;
+      emit(b, TNXK_SELECT, TNXK_F32, dst, q, f, f2);
+      break;
+    case 10:
+      if (f >= 0 && pick(seed, 2)) {
+        emit(b, TNXK_CONVERT, TNXK_F32, dst, f, 0, 0)->dtype = pick(seed, 2) ? TNX_BF16 : TNX_F64;
+        ct = tnxk_ctype_of((tnx_dtype)b->in[b->g.n_instrs - 1].dtype);
+      } else if (q >= 0) {
+        emit(b, TNXK_CONVERT, TNXK_B8, dst, q, 0, 0)->dtype = TNX_I64;
+        ct = TNXK_I64;
+      } else {
+        return;
+      }
+      break;
+    case 11:
+      if (i64 < 0) return;
+      emit(b, TNXK_CONVERT, TNXK_I64, dst, i64, 0, 0)->dtype = pick(seed, 2) ? TNX_F32 : TNX_I8;
+      ct = tnxk_ctype_of((tnx_dtype)b->in[b->g.n_instrs - 1].dtype);
+      break;
+    default:
+      if (d < 0) return;
+      emit(b, TNXK_CONVERT, TNXK_F64, dst, d, 0, 0)->dtype = TNX_F32;
+  }
+  r->type[dst] = ct;
+}
+
+static void random_store(random_case *r, uint64_t *seed, int from, int to) {
+  static const tnx_dtype dts[][2] = {{TNX_F32, TNX_BF16}, {TNX_F64, TNX_F64}, {TNX_I64, TNX_I32}, {TNX_BOOL, TNX_BOOL}};
+  int g = pick(seed, RANDOM_REGS);
+  if (r->type[g] < 0 || r->n_bufs > 10) return;
+  tnx_dtype dt = dts[r->type[g]][pick(seed, 2)];
+  int o = -1;
+  if (pick(seed, 2)) /* in place: where a load reads the very same elements */
+    for (int k = 0; k < r->b.g.n_operands && o < 0; k++) {
+      bool whole = r->b.op[k].dtype == dt && !r->b.op[k].store;
+      for (int d = 0; d < r->b.a.rank; d++) whole &= (r->b.a.operand[k].strides[d] != 0) == (d >= from && d < to);
+      if (!whole) continue;
+      o = r->b.g.n_operands++;
+      r->b.op[o] = (tnxk_operand){(uint8_t)dt, true};
+      r->b.a.operand[o] = r->b.a.operand[k];
+      r->of[o] = r->of[k];
+    }
+  if (o < 0) o = random_operand(r, seed, dt, true, from, to);
+  store(&r->b, o, g);
+}
+
+static void evaluate(random_case *r) {
+  static double reg[RANDOM_REGS][MAX_SPACE], next[MAX_SPACE];
+  const tnxk_program_args *a = &r->b.a;
+  int mode = r->b.g.mode, rank = a->rank;
+  int red_from = mode == TNXK_REDUCE_INNER ? rank - a->n_reduced : 0, red_to = mode == TNXK_REDUCE_INNER ? rank : mode == TNXK_REDUCE_OUTER ? a->n_reduced : 0;
+  int64_t n = 1;
+  for (int d = 0; d < rank; d++) n *= a->sizes[d];
+  for (int i = 0; i < r->b.g.n_instrs; i++) {
+    const tnxk_instr *in = &r->b.in[i];
+    bool epilogue = mode >= TNXK_REDUCE_INNER && i >= r->b.g.first_epilogue;
+    for (int64_t e = 0; e < n; e++) {
+      int64_t c[TNXK_MAX_RANK], rest = e, at = 0, pos = 0, group = 0;
+      bool skip = false;
+      for (int d = rank - 1; d >= 0; d--) {
+        c[d] = rest % a->sizes[d];
+        rest /= a->sizes[d];
+      }
+      for (int d = 0; d < rank; d++) {
+        bool reduced = mode == TNXK_ROW ? d == rank - 1 : d >= red_from && d < red_to;
+        if (reduced && mode != TNXK_ROW && epilogue && c[d]) skip = true; /* one element for each output */
+        if (reduced) pos = pos * a->sizes[d] + c[d];
+        group = group * a->sizes[d] + (reduced ? 0 : c[d]); /* the index of the group's first element */
+      }
+      if (skip) continue;
+      if (in->op == TNXK_LOAD || in->op == TNXK_STORE)
+        for (int d = 0; d < rank; d++) at += c[d] * a->operand[in->b].strides[d] / (int64_t)tnx_dtype_size((tnx_dtype)r->b.op[in->b].dtype);
+      const buffer *f = in->op == TNXK_LOAD || in->op == TNXK_STORE ? &r->bufs[r->of[in->b]] : NULL;
+      double x = in->a < RANDOM_REGS ? reg[in->a][e] : 0, y = in->b < RANDOM_REGS ? reg[in->b][e] : 0, z = in->c < RANDOM_REGS ? reg[in->c][e] : 0, v = 0;
+      switch (in->op) {
+        case TNXK_LOAD: v = peek(f, f->want, f->first + at); break;
+        case TNXK_STORE: poke(f, f->want, f->first + at, x); continue;
+        case TNXK_CONST: v = (float)in->imm.f[0]; break;
+        case TNXK_IOTA: v = (double)c[in->imm.i]; break;
+        case TNXK_ADD: v = (float)x + (float)y; break;
+        case TNXK_SUB: v = (float)x - (float)y; break;
+        case TNXK_MUL: v = (float)x * (float)y; break;
+        case TNXK_MAX: v = b_max(x, y); break;
+        case TNXK_MIN: v = b_min(x, y); break;
+        case TNXK_NEG: v = -x; break;
+        case TNXK_ABS: v = fabs(x); break;
+        case TNXK_LT: v = x < y; break;
+        case TNXK_SELECT: v = x != 0 ? y : z; break;
+        case TNXK_CONVERT:
+          v = in->dtype == TNX_BF16 ? tnx_bf16_to_f32(tnx_f32_to_bf16((float)x)) : in->dtype == TNX_F32 ? (float)x : in->dtype == TNX_I8 ? (int8_t)(int64_t)x : x;
+          break;
+        default: { /* maxima of groups: the first element of a group starts it */
+          bool arg = in->op == TNXK_ACC_ARGMAX;
+          if (pos == 0) {
+            next[group] = arg ? 0 : x;
+          } else if (arg) {
+            int64_t best_at = 0, stride_ = 1, k = (int64_t)next[group]; /* element of the best position so far */
+            best_at = group;
+            for (int d = red_to - 1; d >= red_from; d--) {
+              int64_t s = 1;
+              for (int dd = d + 1; dd < rank; dd++) s *= a->sizes[dd];
+              best_at += k % a->sizes[d] * s;
+              k /= a->sizes[d];
+            }
+            (void)stride_;
+            double best = reg[in->a][best_at];
+            if (x > best || (x != x && best == best)) next[group] = (double)pos;
+          } else {
+            next[group] = b_max(next[group], x);
+          }
+          continue;
+        }
+      }
+      next[e] = v;
+    }
+    if (in->op == TNXK_STORE) continue;
+    if (in->op >= TNXK_REDUCE_SUM && in->op < TNXK_ACC_SUM)
+      for (int64_t e = 0; e < n; e++) next[e] = next[e - e % a->sizes[rank - 1]];
+    memcpy(reg[in->dst], next, sizeof(double) * (size_t)n);
+  }
+}
+
+static void print_program(const builder *b) {
+  static const char *const names[] = {
+#define TNXK_OP(name, operands, types, doc) #name,
+#include "kernels/program/ops.def"
+#undef TNXK_OP
+  };
+  printf("  mode %d, sizes", b->g.mode);
+  for (int d = 0; d < b->a.rank; d++) printf(" %lld", (long long)b->a.sizes[d]);
+  printf(", %d reduced, epilogue at %d\n", b->a.n_reduced, b->g.first_epilogue);
+  for (int i = 0; i < b->g.n_instrs; i++) {
+    const tnxk_instr *in = &b->in[i];
+    printf("    %2d r%d = %s.%d r%d r%d r%d, %s, %lld\n", i, in->dst, names[in->op], in->ctype, in->a, in->b, in->c,
+           tnx_dtype_name((tnx_dtype)in->dtype), (long long)in->imm.i);
+  }
+  for (int o = 0; o < b->g.n_operands; o++) {
+    printf("    operand %d %s %s %p", o, tnx_dtype_name((tnx_dtype)b->op[o].dtype), b->op[o].store ? "stored" : "read", b->a.operand[o].base);
+    for (int d = 0; d < b->a.rank; d++) printf(" %lld", (long long)b->a.operand[o].strides[d]);
+    printf("\n");
+  }
+}
+
+static void random_program(uint64_t seed, uint64_t id) {
+  static const int64_t side[] = {1, 2, 3, 5, 16, 17, 33, 64, 260, 700, 1100};
+  random_case r;
+  memset(&r, 0, sizeof r);
+  int64_t sizes[4], n = 1;
+  int rank = 1 + pick(&seed, 4), mode = pick(&seed, 4), nr = 0;
+  for (int d = 0; d < rank; d++) {
+    do sizes[d] = side[pick(&seed, 11)];
+    while (n * sizes[d] > MAX_SPACE);
+    n *= sizes[d];
+  }
+  if (mode >= TNXK_REDUCE_INNER) nr = 1 + pick(&seed, rank);
+  start(&r.b, (tnxk_mode)mode, rank, sizes, nr);
+  for (int g = 0; g < RANDOM_REGS; g++) r.type[g] = -1;
+  int from = 0, to = rank;
+  for (int i = 0; i < 4; i++) random_instr(&r, &seed, 0, rank);
+  load(&r.b, 0, random_operand(&r, &seed, TNX_F32, false, 0, rank));
+  r.type[0] = TNXK_F32;
+  int body = 2 + pick(&seed, 18);
+  for (int i = 0; i < body; i++) {
+    int f = live(&r, &seed, TNXK_F32);
+    if (mode == TNXK_ROW && pick(&seed, 5) == 0 && f >= 0) {
+      int dst = pick(&seed, RANDOM_REGS);
+      emit(&r.b, TNXK_REDUCE_MAX, TNXK_F32, dst, f, 0, 0);
+      r.type[dst] = TNXK_F32;
+      if (pick(&seed, 3) == 0 && r.n_bufs < 10 && rank > 1) store(&r.b, random_operand(&r, &seed, TNX_F32, true, 0, rank - 1), dst);
+    } else if (mode < TNXK_REDUCE_INNER && pick(&seed, 6) == 0) {
+      random_store(&r, &seed, 0, rank);
+    } else {
+      random_instr(&r, &seed, 0, rank);
+    }
+  }
+  if (mode >= TNXK_REDUCE_INNER) {
+    int f = live(&r, &seed, TNXK_F32), f2 = live(&r, &seed, TNXK_F32);
+    if (f < 0) f = f2;
+    if (f < 0) {
+      emit(&r.b, TNXK_CONST, TNXK_F32, 0, 0, 0, 0)->imm.f[0] = 3;
+      f = 0;
+    }
+    emit(&r.b, TNXK_ACC_MAX, TNXK_F32, RANDOM_REGS - 1, f, 0, 0);
+    if (f != RANDOM_REGS - 1) emit(&r.b, TNXK_ACC_ARGMAX, TNXK_F32, RANDOM_REGS - 2, f, 0, 0);
+    for (int g = 0; g < RANDOM_REGS - 1; g++) r.type[g] = -1;
+    if (f != RANDOM_REGS - 1) r.type[RANDOM_REGS - 2] = TNXK_I64;
+    r.type[RANDOM_REGS - 1] = TNXK_F32;
+    r.b.g.first_epilogue = r.b.g.n_instrs;
+    from = mode == TNXK_REDUCE_INNER ? 0 : nr;
+    to = mode == TNXK_REDUCE_INNER ? rank - nr : rank;
+    for (int i = pick(&seed, 6); i > 0 && to > from; i--) random_instr(&r, &seed, from, to);
+  }
+  for (int i = 0; i < 3; i++) random_store(&r, &seed, from, to);
+  evaluate(&r);
+
+  char *before[12];
+  for (int i = 0; i < r.n_bufs; i++) {
+    size_t bytes = (size_t)r.bufs[i].elements * tnx_dtype_size(r.bufs[i].dt);
+    before[i] = malloc(bytes);
+    memcpy(before[i], r.bufs[i].mem, bytes);
+  }
+  tnxk_program_args args = r.b.a;
+  for (int k = 0; k < n_isas(); k++)
+    for (int simple = 0; simple < 2; simple++)
+      for (int64_t step = 0; step < 2; step++) {
+        r.b.a = args;
+        if (simple) tnxk_program_simplify(&r.b.a);
+        void *mem = NULL;
+        if (step) {
+          mem = malloc(tnxk_program_prepared_bytes(&r.b.a));
+          CHECK_OK(tnxk_program_prepare(&r.b.a, isas[k], mem));
+        }
+        run(&r.b, isas[k], step ? 1 + (int64_t)(id % 3) : 0);
+        free(mem);
+        for (int i = 0; i < r.n_bufs; i++) {
+          buffer *f = &r.bufs[i];
+          for (int64_t e = 0; e < f->elements; e++) {
+            double got = peek(f, f->mem, e), want = peek(f, f->want, e);
+            if (got != want && !(got != got && want != want)) {
+              printf("  program %llu mode %d isa %d simple %d step %d: buffer %d (%s) at %lld: %g, not %g\n", (unsigned long long)id, mode, k, simple,
+                     (int)step, i, tnx_dtype_name(f->dt), (long long)e, got, want);
+              CHECK(!"random program");
+              break;
+            }
+          }
+          memcpy(f->mem, before[i], (size_t)f->elements * tnx_dtype_size(f->dt));
+        }
+      }
+  if (test_bad) print_program(&r.b);
+  for (int i = 0; i < r.n_bufs; i++) free(before[i]), free(r.bufs[i].mem), free(r.bufs[i].want);
+}
+
+TEST(random_programs) {
+  for (uint64_t id = 0; id < 3000 && test_bad < 5; id++) random_program(id * 7919 + 13, id);
+}
+
 int main(void) {
   RUN(unary_ops);
   RUN(binary_ops);
@@ -668,5 +1026,6 @@ int main(void) {
   RUN(map_strides);
   RUN(row_softmax_and_norm);
   RUN(reduce_modes);
+  RUN(random_programs);
   return TEST_END;
 }

@@ -172,6 +172,7 @@ static void setup(machine *m, const tnxk_program_args *p, void *worker, const pr
     for (int i = 0; i < n; i++) m->cur[n + 1 + i] = m->worker + plan->nodes[i].at_expanded;
   m->space = &plan->body;
   m->start = 0;
+  for (int d = 0; d < p->rank; d++) m->coord[d] = 0;
   for (int o = 0; o < p->program->n_operands; o++) m->base[o] = p->operand[o].base;
   exec_uniform(m, 0, plan->run_end);
 }
