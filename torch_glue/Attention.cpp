@@ -23,6 +23,8 @@ constexpr const char* kBackward = "_scaled_dot_product_fused_attention_overridea
 // PyTorch's numbers for sdp::SDPBackend.
 constexpr int64_t kMath = 0, kOverrideable = 4;
 
+} // namespace
+
 int64_t fused_sdp_choice(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& mask, double dropout_p,
     bool is_causal, std::optional<double> scale, bool enable_gqa) {
@@ -34,10 +36,12 @@ int64_t fused_sdp_choice(
   if (q.dim() != 4 || k.dim() != 4 || v.dim() != 4) return kMath;
   // Without the random numbers of a row of its own, dropout is left to the parts.
   if (dropout_p > 0 && !(forward->flags & TNX_ROW_RANDOM)) return kMath;
-  bool mask_grad = mask && mask->defined() && mask->requires_grad();
-  if ((q.requires_grad() || k.requires_grad() || v.requires_grad() || mask_grad) && !backward) return kMath;
+  if (mask && mask->defined() && mask->requires_grad()) return kMath;
+  if ((q.requires_grad() || k.requires_grad() || v.requires_grad()) && !backward) return kMath;
   return kOverrideable;
 }
+
+namespace {
 
 double scale_of(const at::Tensor& q, std::optional<double> scale) {
   return scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(-1))));

@@ -366,7 +366,7 @@ bool has_own_kernel(std::string_view name) {
       "copy_", "_copy_from", "_copy_from_and_resize", "_to_copy", "_local_scalar_dense", "empty.memory_format",
       "empty_strided", "resize_", "set_", "as_strided", "view", "_reshape_alias", "unfold", "view_as_real",
       "view_as_complex", "record_stream", "_fused_sdp_choice", "is_set_to", "detach", "alias", "lift_fresh", "lift",
-      "copy", "_pin_memory", "is_pinned", "empty_like", "new_empty", "new_empty_strided"};
+      "copy", "clone", "native_batch_norm", "_native_batch_norm_legit", "_pin_memory", "is_pinned", "empty_like", "new_empty", "new_empty_strided"};
   return std::find(std::begin(own), std::end(own), name) != std::end(own);
 }
 
@@ -394,9 +394,7 @@ std::optional<Layout> make_layout(const tnx_row* row, std::string_view name, For
     const c10::Argument& a = schema.arguments()[i];
     ArgKind kind;
     if (!arg_kind(a, &kind)) return std::nullopt;
-    bool statistics = name.substr(0, 17) == "native_batch_norm" && name.substr(0, 18) != "native_batch_norm_" &&
-        (a.name() == "running_mean" || a.name() == "running_var");
-    if (statistics || (a.alias_info() && a.alias_info()->isWrite())) layout.written.push_back(i);
+    if (a.alias_info() && a.alias_info()->isWrite()) layout.written.push_back(i);
     if (kind == ArgKind::Generator) layout.generator = static_cast<int32_t>(i);
     if (kind == ArgKind::Device) layout.device = static_cast<int32_t>(i);
   }

@@ -100,4 +100,25 @@ tnx_status run_into(Call& call, c10::DeviceIndex device) {
   return call.launch(plan.plan, results, stream);
 }
 
+tnx_status run_new(Call& call, c10::DeviceIndex device, at::Tensor* results, uint32_t capacity) {
+  PlanRef plan;
+  bool fresh = false;
+  tnx_status status = call.prepare(plan, &fresh);
+  if (status != TNX_OK) return status;
+  tnx_stream* stream = current_stream_handle(device);
+  record_use(call, stream);
+  void* memory[TNX_MAX_RESULTS] = {};
+  uint32_t n = tnx_plan_result_count(plan.plan);
+  for (uint32_t i = 0; i < n && i < capacity; i++) {
+    if (i < call.into.size() && call.into[i] != TNX_NO_TENSOR) continue;
+    const tnx_result* r = tnx_plan_result(plan.plan, i);
+    if (r->none) continue;
+    auto rank = static_cast<size_t>(r->rank);
+    results[i] = make_tensor(
+        to_torch(static_cast<tnx_dtype>(r->dtype)), {r->sizes, rank}, {r->strides, rank}, r->bytes, device, stream);
+    memory[i] = const_cast<void*>(results[i].storage().data());
+  }
+  return call.launch(plan.plan, memory, stream);
+}
+
 } // namespace torch_neuronx

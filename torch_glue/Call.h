@@ -96,6 +96,8 @@ class Call {
 
 // Runs the call with its result written into `out`, which must be tensor `into[0]`. Returns libtnx's status.
 tnx_status run_into(Call& call, c10::DeviceIndex device);
+// Runs the call and allocates its new results; result i without memory of its own (in `into`, or undefined) stays undefined.
+tnx_status run_new(Call& call, c10::DeviceIndex device, at::Tensor* results, uint32_t capacity);
 // Makes sure blocks are not reused too early when `stream` is not the one they were allocated for.
 void record_use(const Call& call, tnx_stream* stream);
 

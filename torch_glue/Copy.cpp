@@ -5,6 +5,7 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ops/conj_physical.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/neg.h>
 #include <c10/core/DeviceGuard.h>
@@ -254,6 +255,59 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
   return self;
 }
 
+// Uninitialised memory for a copy of `self`: dense strides are kept, others become those of the suggested format.
+at::Tensor empty_for(const at::Tensor& self, c10::ScalarType dtype, c10::DeviceIndex device, c10::MemoryFormat format) {
+  if (format == c10::MemoryFormat::Preserve) {
+    if (is_dense(self)) return make_strided(dtype, self.sizes(), self.strides(), device);
+    format = self.suggest_memory_format();
+  }
+  at::Tensor t = make_contiguous(dtype, self.sizes(), device);
+  if (format != c10::MemoryFormat::Contiguous) t.unsafeGetTensorImpl()->empty_tensor_restride(format);
+  return t;
+}
+
+at::Tensor clone(const at::Tensor& self, std::optional<c10::MemoryFormat> given) {
+  TNX_COUNT_OP("aten::clone");
+  c10::MemoryFormat format = given.value_or(c10::MemoryFormat::Preserve);
+  at::Tensor out = format == c10::MemoryFormat::Preserve && !is_dense(self)
+      ? at::empty_like(self, at::TensorOptions(), format) // keeps the order of the dimensions
+      : empty_for(self, self.scalar_type(), self.device().index(), format);
+  copy_tensor(out, self, false);
+  return out;
+}
+
+at::Tensor to_copy(
+    const at::Tensor& self, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
+    std::optional<c10::Device> device, std::optional<bool> pin_memory, bool non_blocking,
+    std::optional<c10::MemoryFormat> given) {
+  TNX_COUNT_OP("aten::_to_copy");
+  TORCH_CHECK(
+      !layout || *layout == self.layout(), "to(options) doesn't support converting to a different layout, but got self.layout being ",
+      self.layout(), " and options.layout set as ", *layout);
+  c10::Device target = device.value_or(self.device());
+  c10::ScalarType type = dtype.value_or(self.scalar_type());
+  c10::MemoryFormat format = given.value_or(c10::MemoryFormat::Preserve);
+  at::Tensor out;
+  if (target.is_privateuseone()) {
+    TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
+    out = empty_for(self, type, checked_device(target.index()), format);
+  } else {
+    at::TensorOptions options = at::TensorOptions().dtype(type).device(target).pinned_memory(pin_memory);
+    if (format == c10::MemoryFormat::Preserve && is_dense(self)) {
+      out = at::empty_strided(self.sizes(), self.strides(), options);
+    } else {
+      out = at::empty(self.sizes(), options, format == c10::MemoryFormat::Preserve ? self.suggest_memory_format() : format);
+    }
+    // Meta tensors and other accelerators have no memory of ours to fill.
+    if (!target.is_cpu()) {
+      out.copy_(self, non_blocking);
+      return out;
+    }
+  }
+  copy_tensor(out, self, non_blocking);
+  return out;
+}
+
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
   copy_tensor(dst, self, non_blocking);
   return dst;
@@ -303,6 +357,8 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("copy_", TORCH_FN(copy_));
+  m.impl("clone", TORCH_FN(clone));
+  m.impl("_to_copy", TORCH_FN(to_copy));
   m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
   m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));

@@ -1,7 +1,9 @@
+// Runs operators on the CPU, and connects to PyTorch's native internals where it offers no other way; no other file does.
 #include "Fallback.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/native/CPUFallback.h>
+#include <ATen/native/transformers/attention.h>
 #include <c10/util/SmallVector.h>
 #include <torch/library.h>
 
@@ -15,6 +17,7 @@
 #include "Generator.h"
 #include "Stream.h"
 #include "Tensor.h"
+#include "tnx/call.h"
 
 namespace torch_neuronx {
 namespace {
@@ -181,5 +184,16 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&boxed_fallback>());
 }
 
+// PyTorch gives these a kernel that raises for every device; without a row of the table they run on the CPU.
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  for (const char* name : {"convolution_overrideable", "convolution_backward_overrideable"})
+    if (!tnx_row_find(name)) m.impl(name, torch::CppFunction::makeFromBoxedFunction<&boxed_fallback>());
+}
+
 } // namespace
 } // namespace torch_neuronx
+
+namespace at::native {
+// scaled_dot_product_attention asks this stub, not the operator _fused_sdp_choice.
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &torch_neuronx::fused_sdp_choice)
+} // namespace at::native

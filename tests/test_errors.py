@@ -1,0 +1,96 @@
+"""Wrong calls fail with PyTorch's own exceptions and words."""
+
+import pytest
+import torch
+
+DEVICE = "neuron"
+
+
+def both(f):
+    """The exceptions that f raises on the CPU and on the device."""
+    out = []
+    for device in ("cpu", DEVICE):
+        with pytest.raises(Exception) as e:
+            f(device)
+        out.append(e.value)
+    return out
+
+
+CALLS = {
+    "broadcast": lambda d: torch.ones(3, device=d) + torch.ones(4, device=d),
+    "mm": lambda d: torch.ones(2, 3, device=d) @ torch.ones(4, 5, device=d),
+    "inplace_broadcast": lambda d: torch.ones(3, device=d).add_(torch.ones(2, 3, device=d)),
+    "inplace_dtype": lambda d: torch.ones(3, dtype=torch.long, device=d).add_(1.5),
+    "cat": lambda d: torch.cat([torch.ones(2, 3, device=d), torch.ones(3, 4, device=d)]),
+    "dim": lambda d: torch.ones(2, device=d).sum(3),
+    "view": lambda d: torch.ones(2, 3, device=d).view(5),
+    "reshape": lambda d: torch.ones(2, 3, device=d).reshape(4, 4),
+    "select": lambda d: torch.ones(2, 3, device=d)[4],
+    "softmax_dim": lambda d: torch.softmax(torch.ones(2, device=d), 2),
+    "bool_sub": lambda d: torch.ones(2, dtype=torch.bool, device=d) - torch.ones(2, dtype=torch.bool, device=d),
+    "out_dtype": lambda d: torch.add(torch.ones(2, device=d), 1, out=torch.empty(2, dtype=torch.long, device=d)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_same_error_as_the_cpu(name):
+    cpu, device = both(CALLS[name])
+    assert type(device) is type(cpu)
+    assert str(device).split("\n")[0] == str(cpu).split("\n")[0]
+
+
+@pytest.mark.parametrize("name", ["broadcast", "mm"])
+def test_error_is_repeated_after_a_good_call(name):
+    """The check against PyTorch's rules must not be skipped because a similar call went well before."""
+    torch.ones(3, device=DEVICE) + torch.ones(3, device=DEVICE)
+    torch.ones(2, 3, device=DEVICE) @ torch.ones(3, 5, device=DEVICE)
+    for _ in range(2):
+        cpu, device = both(CALLS[name])
+        assert str(device).split("\n")[0] == str(cpu).split("\n")[0]
+
+
+def test_mixed_devices():
+    x, y = torch.ones(3, device=DEVICE), torch.ones(3)
+    for f in (lambda: x + y, lambda: y + x, lambda: x.add_(y), lambda: torch.cat([x, y])):
+        with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device.*neuron:0.*cpu|cpu.*neuron:0"):
+            f()
+
+
+def test_cpu_scalars_are_allowed():
+    x = torch.ones(3, device=DEVICE)
+    assert (x + torch.tensor(2.0)).tolist() == [3, 3, 3]
+    assert (torch.tensor(2.0) * x).tolist() == [2, 2, 2]
+    assert (x + torch.tensor(2.0, dtype=torch.float64)).dtype == torch.float32
+    assert (torch.ones(3, dtype=torch.long, device=DEVICE) + torch.tensor(2.5)).dtype == torch.float32
+    assert (torch.ones(3, dtype=torch.long, device=DEVICE) + 2.5).tolist() == [3.5] * 3
+    x += torch.tensor(1)
+    assert x.tolist() == [2, 2, 2]
+
+
+def test_indices_may_be_on_the_cpu():
+    x = torch.arange(12.0, device=DEVICE).view(3, 4)
+    i = torch.tensor([2, 0])
+    assert torch.equal(x[i].cpu(), x.cpu()[i])
+    mask = torch.tensor([True, False, True])
+    assert torch.equal(x[mask].cpu(), x.cpu()[mask])
+    x[i] = 0.0
+    assert x[2].tolist() == [0] * 4
+
+
+def test_index_out_of_range():
+    x = torch.arange(4.0, device=DEVICE)
+    with pytest.raises((IndexError, RuntimeError), match="out of (bounds|range)"):
+        x[torch.tensor([9], device=DEVICE)]
+        torch.neuron.synchronize()
+
+
+def test_out_of_memory_type():
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.empty(1 << 60, dtype=torch.uint8, device=DEVICE)
+
+
+def test_device_still_works_after_errors():
+    for f in CALLS.values():
+        with pytest.raises(Exception):  # noqa: B017
+            f(DEVICE)
+    assert (torch.ones(3, device=DEVICE) + 1).tolist() == [2, 2, 2]
