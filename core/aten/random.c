@@ -288,8 +288,9 @@ tnx_status lower_fused_dropout(tnx_lower *l, const tnx_arg *a, tnx_value *result
 /* grad * mask * scale */
 tnx_status lower_native_dropout_backward(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
-  tnx_value g = to_acc(b, a[0].value), m = tnx_b_convert(b, a[1].value, tnx_acc_of(tnx_b_dtype(b, a[0].value)));
-  return give(l, results, tnx_b_convert(b, mul_f(b, mul(b, g, m), arg_number(a + 2, 1)), tnx_b_dtype(b, a[0].value)));
+  tnx_dtype t = tnx_float_of(tnx_b_dtype(b, a[0].value));
+  tnx_value g = tnx_b_convert(b, a[0].value, tnx_acc_of(t)), m = tnx_b_convert(b, a[1].value, tnx_acc_of(t));
+  return give(l, results, tnx_b_convert(b, mul_f(b, mul(b, g, m), arg_number(a + 2, 1)), t));
 }
 
 /* ---- multinomial ---- */

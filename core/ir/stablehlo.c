@@ -127,6 +127,7 @@ tnx_status tnx_graph_stablehlo_for(const tnx_graph *g, const int64_t *symbols, u
                           tnx_op_get_info((tnx_op)tnx_graph_producer(g, i)->op)->name);
     return tnx_fail(TNX_NOT_IMPLEMENTED, "StableHLO: the graph has %u symbols, %u were given values", g->symbols.len, n_symbols);
   }
+  TNX_TRY(tnx_graph_verify(g)); /* what follows relies on the rules */
   tnx_status status = TNX_OK;
   hlo_writer w = {.g = g, .next = 1};
   int64_t *dims = tnx_heap_zalloc(g->exprs.len, sizeof *dims);

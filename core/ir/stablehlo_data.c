@@ -41,7 +41,8 @@ static void combine_region(hlo_writer *w, hlo base, int64_t mode) {
   static const char *const names[] = {NULL, "stablehlo.add", "stablehlo.multiply", "stablehlo.minimum", "stablehlo.maximum"};
   hlo args[2] = {base, base};
   hlo_region_begin(w, args, 2);
-  hlo r = mode == 0 ? args[1] : hlo_bin(w, names[mode], args[0], args[1]);
+  const char *name = base.dtype != TNX_BOOL ? names[mode] : mode == 1 || mode == 4 ? "stablehlo.or" : "stablehlo.and";
+  hlo r = mode == 0 ? args[1] : hlo_bin(w, name, args[0], args[1]);
   hlo_region_end(w, &r, 1);
 }
 

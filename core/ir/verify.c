@@ -377,9 +377,9 @@ static bool indices_ok(const check *c, uint32_t from, const tnx_dim *dims, uint3
   return true;
 }
 
+/* Of bools the sum is "or" and the product "and"; complex numbers have no order. */
 static bool mode_ok(tnx_dim mode, uint8_t dtype) {
-  if (mode == 0) return true;
-  if (mode == 1 || mode == 2) return dtype != TNX_BOOL;
+  if (mode >= 0 && mode <= 2) return true;
   return (mode == 3 || mode == 4) && !tnx_dtype_is_complex((tnx_dtype)dtype);
 }
 
