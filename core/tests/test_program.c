@@ -108,7 +108,7 @@ static const unary_case unary[] = {
     {TNXK_EXP2, exp2, 1.5}, {TNXK_EXPM1, expm1, 2}, {TNXK_LOG, log, 1.5}, {TNXK_LOG2, log2, 1.5}, {TNXK_LOG10, log10, 2},
     {TNXK_LOG1P, log1p, 2}, {TNXK_SIN, sin, 1.5}, {TNXK_COS, cos, 1.5}, {TNXK_TAN, tan, 1.5}, {TNXK_ASIN, asin, 2},
     {TNXK_ACOS, acos, 2}, {TNXK_ATAN, atan, 2}, {TNXK_SINH, sinh, 2}, {TNXK_COSH, cosh, 2}, {TNXK_TANH, tanh, 2.5},
-    {TNXK_ASINH, asinh, 2}, {TNXK_ACOSH, acosh, 2}, {TNXK_ATANH, atanh, 2}, {TNXK_ERF, erf, 1.5}, {TNXK_ERFC, erfc, 3},
+    {TNXK_ASINH, asinh, 2}, {TNXK_ACOSH, acosh, 2}, {TNXK_ATANH, atanh, 2}, {TNXK_ERF, erf, 2}, {TNXK_ERFC, erfc, 3},
     {TNXK_LGAMMA, f_lgamma, 4}, {TNXK_SIGMOID, f_sigmoid, 2.5},
 };
 

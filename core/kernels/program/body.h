@@ -38,6 +38,51 @@
 #define OP2_FD(NAME, F, D) OP2(NAME, F32, float, float, F) OP2(NAME, F64, double, double, D)
 #define OP2_FDI(NAME, F, D, I) OP2_FD(NAME, F, D) OP2(NAME, I64, int64_t, int64_t, I)
 
+/* float32 functions with a vector form for the usual arguments. The choice is made lane by lane, so that a lane's result does
+ * not depend on its neighbours; a tile of usual arguments needs no choices. */
+#define OP1_SPLIT(NAME, NEAR, FAST, SLOW)                                 \
+  static void op_##NAME##_F32(OP_ARGS) {                                  \
+    float *d = dp;                                                        \
+    const float *a = ap;                                                  \
+    int all = 1;                                                          \
+    for (int64_t i = 0; i < n; i++) {                                     \
+      float x = a[i];                                                     \
+      all &= NEAR;                                                        \
+    }                                                                     \
+    if (all) {                                                            \
+      IVDEP for (int64_t i = 0; i < n; i++) {                             \
+        float x = a[i];                                                   \
+        d[i] = FAST;                                                      \
+      }                                                                   \
+    } else {                                                              \
+      for (int64_t i = 0; i < n; i++) {                                   \
+        float x = a[i];                                                   \
+        d[i] = (NEAR) ? FAST : SLOW;                                      \
+      }                                                                   \
+    }                                                                     \
+  }
+#define OP2_SPLIT(NAME, NEAR, FAST, SLOW)                                 \
+  static void op_##NAME##_F32(OP_ARGS) {                                  \
+    float *d = dp;                                                        \
+    const float *a = ap, *b = bp;                                         \
+    int all = 1;                                                          \
+    for (int64_t i = 0; i < n; i++) {                                     \
+      float x = a[i], y = b[i];                                           \
+      all &= NEAR;                                                        \
+    }                                                                     \
+    if (all) {                                                            \
+      IVDEP for (int64_t i = 0; i < n; i++) {                             \
+        float x = a[i], y = b[i];                                         \
+        d[i] = FAST;                                                      \
+      }                                                                   \
+    } else {                                                              \
+      for (int64_t i = 0; i < n; i++) {                                   \
+        float x = a[i], y = b[i];                                         \
+        d[i] = (NEAR) ? FAST : SLOW;                                      \
+      }                                                                   \
+    }                                                                     \
+  }
+
 /* Integers wrap: arithmetic through uint64. */
 #define WRAP2(x, op, y) (int64_t)((uint64_t)(x) op (uint64_t)(y))
 
@@ -54,15 +99,18 @@ OP1_FD(ROUND, __builtin_rintf(x), __builtin_rint(x))
 OP1_FD(SQRT, __builtin_sqrtf(x), __builtin_sqrt(x))
 OP1_FD(RSQRT, 1.0f / __builtin_sqrtf(x), 1.0 / __builtin_sqrt(x))
 OP1_FD(EXP, vm_exp(x), exp(x))
-OP1_FD(EXP2, exp2f(x), exp2(x))
+OP1_FD(EXP2, vm_exp2(x), exp2(x))
 OP1_FD(EXPM1, vm_expm1(x), expm1(x))
 OP1_FD(LOG, vm_log(x), log(x))
-OP1_FD(LOG2, log2f(x), log2(x))
-OP1_FD(LOG10, log10f(x), log10(x))
-OP1_FD(LOG1P, log1pf(x), log1p(x))
-OP1_FD(SIN, sinf(x), sin(x))
-OP1_FD(COS, cosf(x), cos(x))
-OP1_FD(TAN, tanf(x), tan(x))
+OP1_FD(LOG2, vm_log_scaled(x, 1.4426950408889634), log2(x))
+OP1_FD(LOG10, vm_log_scaled(x, 0.43429448190325183), log10(x))
+OP1_FD(LOG1P, vm_log1p(x), log1p(x))
+OP1_SPLIT(SIN, vm_trig_near(x), vm_sin(x), sinf(x))
+OP1(SIN, F64, double, double, sin(x))
+OP1_SPLIT(COS, vm_trig_near(x), vm_cos(x), cosf(x))
+OP1(COS, F64, double, double, cos(x))
+OP1_SPLIT(TAN, vm_trig_near(x), vm_tan(x), tanf(x))
+OP1(TAN, F64, double, double, tan(x))
 OP1_FD(ASIN, asinf(x), asin(x))
 OP1_FD(ACOS, acosf(x), acos(x))
 OP1_FD(ATAN, atanf(x), atan(x))
@@ -72,7 +120,7 @@ OP1_FD(TANH, vm_tanh(x), tanh(x))
 OP1_FD(ASINH, asinhf(x), asinh(x))
 OP1_FD(ACOSH, acoshf(x), acosh(x))
 OP1_FD(ATANH, atanhf(x), atanh(x))
-OP1_FD(ERF, erff(x), erf(x))
+OP1_FD(ERF, vm_erf(x), erf(x))
 OP1_FD(ERFC, erfcf(x), erfc(x))
 OP1_FD(ERFINV, prog_erfinv(x), prog_erfinv(x))
 OP1_FD(LGAMMA, prog_lgamma(x), prog_lgamma(x))
@@ -92,7 +140,9 @@ OP2_FDI(DIV, x / y, x / y, prog_idiv(x, y))
 OP2_FDI(FMOD, fmodf(x, y), fmod(x, y), prog_ifmod(x, y))
 OP2_FDI(REMAINDER, prog_remainderf(x, y), prog_remainder(x, y), prog_iremainder(x, y))
 OP2_FDI(FLOORDIV, prog_floordivf(x, y), prog_floordiv(x, y), prog_ifloordiv(x, y))
-OP2_FDI(POW, powf(x, y), pow(x, y), prog_ipow(x, y))
+OP2_SPLIT(POW, vm_pow_near(x, y), vm_pow(x, y), powf(x, y))
+OP2(POW, F64, double, double, pow(x, y))
+OP2(POW, I64, int64_t, int64_t, prog_ipow(x, y))
 OP2_FD(ATAN2, atan2f(x, y), atan2(x, y))
 OP2_FD(HYPOT, hypotf(x, y), hypot(x, y))
 OP2_FD(NEXTAFTER, nextafterf(x, y), nextafter(x, y))

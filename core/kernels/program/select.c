@@ -32,7 +32,8 @@ bool tnxk_op_supported(tnxk_op op, tnxk_ctype ct) {
 static int64_t cost(const tnxk_instr *in) {
   switch (in->op) {
     case TNXK_LOAD: case TNXK_STORE: case TNXK_CONST: return 150;
-    case TNXK_EXP: case TNXK_TANH: case TNXK_SIGMOID: case TNXK_LOG: case TNXK_EXPM1:
+    case TNXK_EXP: case TNXK_TANH: case TNXK_SIGMOID: case TNXK_LOG: case TNXK_EXPM1: case TNXK_EXP2: case TNXK_ERF:
+    case TNXK_SIN: case TNXK_COS: case TNXK_TAN: case TNXK_LOG2: case TNXK_LOG10: case TNXK_LOG1P: case TNXK_POW:
       return in->ctype == TNXK_F32 ? 700 : 8000;
     default: break;
   }

@@ -1,6 +1,6 @@
 /* float32 functions without branches, so that the compiler vectorises the loops that call them. Included by body.h, once per
- * ISA. Polynomials are truncated Taylor series on ranges small enough for them; errors in the comments are the measured
- * maxima (test_program.c checks them). Without FMA hardware PROG_FMA rounds twice and the error grows by up to 1 ulp. */
+ * ISA. Polynomials are truncated Taylor series on ranges small enough
+ * for them, or fits where the comment says so; test_program.c bounds their errors. Without FMA hardware PROG_FMA rounds twice and the error grows by up to 1 ulp. */
 #ifndef TNXK_PROGRAM_VMATH_H
 #define TNXK_PROGRAM_VMATH_H
 #include <math.h>
@@ -90,5 +90,134 @@ VM float vm_log(float x) {
   v = x == 0 ? -INFINITY : v;
   v = x < 0 || x != x ? NAN : v;
   return x == INFINITY ? x : v;
+}
+
+VM float vm_exp2(float x) {
+  float k = vm_round(x);
+  int32_t n = (int32_t)k, h = n >> 1;
+  float p = 1.0f + vm_expm1_core((x - k) * 0.693147181f);
+  p = p * vm_pow2(h) * vm_pow2(n - h);
+  p = x > 129.0f ? INFINITY : p;
+  return x < -151.0f ? 0.0f : p;
+}
+
+/* Below 1 an odd polynomial, above it 1 - exp(-q(|x|)) with q near -log(erfc); least squares fits of the exact values. */
+VM float vm_erf(float x) {
+  float a = __builtin_fabsf(x), z = a * a, t = a - 2;
+  float p = -9.728410077514127e-06f;
+  p = PROG_FMA(p, z, 0.00011288175301160663f);
+  p = PROG_FMA(p, z, -0.000848726776894182f);
+  p = PROG_FMA(p, z, 0.005221261642873287f);
+  p = PROG_FMA(p, z, -0.0268655177205801f);
+  p = PROG_FMA(p, z, 0.11283784359693527f);
+  p = PROG_FMA(p, z, -0.37612637877464294f);
+  p = PROG_FMA(p, z, 0.12837916709551257f);
+  p = PROG_FMA(a, p, a);
+  float q = 2.1575202481471933e-05f;
+  q = PROG_FMA(q, t, -0.0001380748872179538f);
+  q = PROG_FMA(q, t, 0.0007298910641111434f);
+  q = PROG_FMA(q, t, -0.003570497501641512f);
+  q = PROG_FMA(q, t, 0.016465961933135986f);
+  q = PROG_FMA(q, t, 0.9237510561943054f);
+  q = PROG_FMA(q, t, 4.418160915374756f);
+  q = PROG_FMA(q, t, 5.364941120147705f);
+  float v = a < 1.0f ? p : 1.0f - vm_exp(-q);
+  v = a > 4.0f ? 1.0f : v;
+  return __builtin_copysignf(v, x);
+}
+
+/* ---- functions of float that are computed in double, where a short series is exact enough ---- */
+
+/* log of a positive finite normal double; relative error below 1e-10. */
+VM double vm_log_wide(double x) {
+  const int64_t root = 0x3fe6a09e667f3bcd; /* sqrt(1/2) */
+  uint64_t u = (uint64_t)vm_i64(x) - (uint64_t)root + ((uint64_t)1023 << 52);
+  double k = vm_f64((int64_t)(u >> 52 | 0x4330000000000000u)) - (0x1p52 + 1023); /* integer to double by its bits */
+  double f = vm_f64((int64_t)((u & 0xfffffffffffffu) + (uint64_t)root)) - 1, s = f / (2 + f), z = s * s;
+  double p = 2.0 / 11;
+  p = PROG_FMAD(p, z, 2.0 / 9);
+  p = PROG_FMAD(p, z, 2.0 / 7);
+  p = PROG_FMAD(p, z, 2.0 / 5);
+  p = PROG_FMAD(p, z, 2.0 / 3);
+  p = PROG_FMAD(p, z, 2.0);
+  return PROG_FMAD(p, s, k * 0.69314718055994531);
+}
+
+/* log(x) * scale for every float x. */
+VM float vm_log_scaled(float x, double scale) {
+  float v = (float)(vm_log_wide(x) * scale);
+  v = x == 0 ? -INFINITY : v;
+  v = x < 0 || x != x ? NAN : v;
+  return x == INFINITY ? x : v;
+}
+
+VM float vm_log1p(float x) {
+  float v = (float)vm_log_wide(1.0 + (double)x);
+  v = __builtin_fabsf(x) < 0x1p-20f ? x - 0.5f * x * x : v;
+  v = x == -1 ? -INFINITY : v;
+  v = x < -1 || x != x ? NAN : v;
+  return x == INFINITY ? x : v;
+}
+
+/* Arguments that vm_sin and the like handle: the reduction by parts of pi/2 is exact for quotients below 2^20. */
+VM int vm_trig_near(float x) { return __builtin_fabsf(x) <= 1e6f; }
+
+VM void vm_sincos(float xf, double *sin_out, double *cos_out) {
+  double x = xf, m = x * 0.63661977236758134 + 0x1.8p52, k = m - 0x1.8p52;
+  uint64_t n = (uint64_t)vm_i64(m);
+  double r = PROG_FMAD(k, -0x1.921fb544p+0, x); /* pi/2 in parts of 33, 33 and 53 bits */
+  r = PROG_FMAD(k, -0x1.0b4611a6p-34, r);
+  r = PROG_FMAD(k, -0x1.3198a2e037073p-69, r);
+  double z = r * r, s = -1.0 / 39916800, c = -1.0 / 3628800;
+  s = PROG_FMAD(s, z, 1.0 / 362880);
+  s = PROG_FMAD(s, z, -1.0 / 5040);
+  s = PROG_FMAD(s, z, 1.0 / 120);
+  s = PROG_FMAD(s, z, -1.0 / 6);
+  s = PROG_FMAD(s * z, r, r);
+  c = PROG_FMAD(c, z, 1.0 / 40320);
+  c = PROG_FMAD(c, z, -1.0 / 720);
+  c = PROG_FMAD(c, z, 1.0 / 24);
+  c = PROG_FMAD(c, z, -0.5);
+  c = PROG_FMAD(c, z, 1.0);
+  uint64_t swap = 0 - (n & 1); /* odd quarters exchange sine and cosine */
+  uint64_t sb = (uint64_t)vm_i64(s), cb = (uint64_t)vm_i64(c);
+  *sin_out = vm_f64((int64_t)(((sb & ~swap) | (cb & swap)) ^ (n & 2) << 62));
+  *cos_out = vm_f64((int64_t)(((cb & ~swap) | (sb & swap)) ^ ((n + 1) & 2) << 62));
+}
+VM float vm_sin(float x) {
+  double s, c;
+  vm_sincos(x, &s, &c);
+  float v = (float)s;
+  return x == 0 ? x : v;
+}
+VM float vm_cos(float x) {
+  double s, c;
+  vm_sincos(x, &s, &c);
+  return (float)c;
+}
+VM float vm_tan(float x) {
+  double s, c;
+  vm_sincos(x, &s, &c);
+  float v = (float)(s / c);
+  return x == 0 ? x : v;
+}
+
+/* x^y of a positive finite normal x and a finite y; others are libm's. */
+VM int vm_pow_near(float x, float y) { return x >= 0x1p-126f && x < INFINITY && __builtin_fabsf(y) < INFINITY; }
+VM float vm_pow(float x, float y) {
+  double t = (double)y * vm_log_wide(x), m = t * 1.4426950408889634 + 0x1.8p52, k = m - 0x1.8p52;
+  double r = PROG_FMAD(k, -0.69314718055994531, t), p = 1.0 / 362880;
+  p = PROG_FMAD(p, r, 1.0 / 40320);
+  p = PROG_FMAD(p, r, 1.0 / 5040);
+  p = PROG_FMAD(p, r, 1.0 / 720);
+  p = PROG_FMAD(p, r, 1.0 / 120);
+  p = PROG_FMAD(p, r, 1.0 / 24);
+  p = PROG_FMAD(p, r, 1.0 / 6);
+  p = PROG_FMAD(p, r, 0.5);
+  p = PROG_FMAD(p, r, 1.0);
+  p = PROG_FMAD(p, r, 1.0);
+  float v = (float)vm_f64((int64_t)((uint64_t)vm_i64(p) + ((uint64_t)vm_i64(m) << 52))); /* p * 2^k: the low bits of m hold k */
+  v = t > 89 ? INFINITY : v;
+  return t < -104 ? 0.0f : v;
 }
 #endif
