@@ -13,7 +13,10 @@
  *                 instructions; those after run once per output element (tile of length 1). Units are output elements.
  *   REDUCE_OUTER  the first n_reduced dimensions are reduced and the rest are kept, tile along the innermost kept
  *                 dimension; same split of the instructions. Units are tiles of the kept space.
- * In the REDUCE modes operands that are stored have stride 0 along reduced dimensions. */
+ * In the REDUCE modes operands that are stored have stride 0 along reduced dimensions, and the epilogue reads ACC_* results,
+ * what it loads itself, and values that are the same for the whole run (constants, scalars); select refuses other uses.
+ * An operand that is stored may be the memory of one that is loaded only where both have the same elements at the same
+ * coordinates; other overlaps give undefined values. */
 #ifndef TNXK_PROGRAM_H
 #define TNXK_PROGRAM_H
 #include "kernels/kernel.h"

@@ -1,6 +1,6 @@
-/* float32 functions without branches, so that the compiler vectorises the loops that call them. Included by body.h, once per
- * ISA. Polynomials are truncated Taylor series on ranges small enough
- * for them, or fits where the comment says so; test_program.c bounds their errors. Without FMA hardware PROG_FMA rounds twice and the error grows by up to 1 ulp. */
+/* float32 functions without branches, so that the compiler vectorises the loops that call them. Included by body.h, once
+ * per ISA. Polynomials are truncated Taylor series on ranges small enough for them, or fits where the comment says so;
+ * test_program.c bounds their errors. Without FMA hardware PROG_FMA rounds twice and the error grows by up to 1 ulp. */
 #ifndef TNXK_PROGRAM_VMATH_H
 #define TNXK_PROGRAM_VMATH_H
 #include <math.h>
