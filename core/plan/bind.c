@@ -264,7 +264,7 @@ static tnx_status bind_step(binder *b, const tnx_step *s, tnx_bound_step *out) {
     tnxk_scan scan;
     tnxk_topk topk;
   } u;
-  size_t bytes;
+  size_t bytes = 0;
   b->n_patches = 0;
   b->fault_offset = -1;
   tnxk_kernel *k = &out->kernel;

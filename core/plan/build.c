@@ -85,6 +85,17 @@ static tnx_status copy_unless_there(tnx_planner *pl, tnx_value v, const tnx_layo
   const tnx_node *n = tnx_graph_producer(pl->g, v);
   const tnx_node *src = n->op == TNX_OP_BROADCAST ? tnx_graph_producer(pl->g, n->inputs[0]) : n;
   if (!pl->loc[v].buffer && tnx_op_get_info((tnx_op)src->op)->klass == TNX_CLASS_LEAF && src->op != TNX_OP_INPUT) return tnx_planner_fill(pl, v, dest);
+  if (!pl->loc[v].buffer && n->op == TNX_OP_RESHAPE) { /* strides that allow no view: the copy that is due anyway goes straight there */
+    tnx_layout whole, direct;
+    bool is_view, fits;
+    TNX_TRY(tnx_planner_need(pl, n->inputs[0], &x));
+    TNX_TRY(tnx_layout_view(pl->g, n, &x, &whole, &is_view));
+    TNX_TRY(tnx_layout_unview(pl->g, n, dest, &direct, &fits));
+    if (!is_view && fits) {
+      pl->loc[v] = *dest;
+      return tnx_planner_copy(pl, &x, &direct);
+    }
+  }
   TNX_TRY(tnx_planner_need(pl, v, &x));
   return tnx_layout_equal(&x, dest) ? TNX_OK : tnx_planner_copy(pl, &x, dest);
 }

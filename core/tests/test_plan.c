@@ -18,7 +18,9 @@ static tnx_value input(rig *r, tnx_dtype t, int rank, const tnx_dim *sizes, cons
   tnx_dim number = r->g.inputs.len;
   tnx_type type = {(uint8_t)t, (uint8_t)rank, sizes};
   CHECK_OK(tnx_graph_add(&r->g, TNX_OP_INPUT, NULL, 0, &number, 1, NULL, 0, &type, 1, &v));
-  tnx_input in = {v, strides ? tnx_arena_copy(&r->g.arena, strides, (size_t)rank * sizeof *strides) : NULL, TNX_NO_TENSOR, false};
+  tnx_dim row_major[TNX_MAX_RANK], step = 1;
+  for (int i = rank; i-- > 0; step *= strides ? 1 : sizes[i]) row_major[i] = step;
+  tnx_input in = {v, tnx_arena_copy(&r->g.arena, strides ? strides : row_major, (size_t)rank * sizeof *strides), TNX_NO_TENSOR, false};
   CHECK(tnx_vec_push(&r->g.inputs, in));
   return v;
 }
