@@ -84,6 +84,7 @@ def test_event_states_and_time():
     e = torch.neuron.Event()
     e.record(torch.neuron.Stream())
     e.wait()
+    torch.neuron.Stream().wait_event(e)
     e.synchronize()
 
 

@@ -184,10 +184,13 @@ def test_graph_errors():
 
 
 def test_graph_text():
-    g, *_, t = add_mul_graph()
-    g.output(t)
+    g = _C.GraphBuilder("text")
+    a = g.input(torch.float32, [2, 4], [4, 1])
+    g.output(g.call("mul.Tensor", (a, a))[0])
     assert g.text("tnx")
     assert "stablehlo" in g.text("stablehlo")
+    with pytest.raises(RuntimeError, match="format"):
+        g.text("no such format")
 
 
 def test_rows():

@@ -87,7 +87,7 @@ def test_autograd_through_views():
     x = torch.randn(4, 4)
     grads = []
     for device in ("cpu", DEVICE):
-        t = x.to(device).requires_grad_()
+        t = x.clone().to(device).requires_grad_()
         y = (t.t()[1:].unsqueeze(0).expand(2, 3, 4) * 2).sum()
         y.backward()
         grads.append(t.grad.cpu())

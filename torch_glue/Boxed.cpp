@@ -56,7 +56,7 @@ struct TableKernel final : c10::OperatorKernel {
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
     c10::IValue* args = stack->data() + (stack->size() - layout.n_stack);
     Call call(layout.row);
-    c10::DeviceIndex device = -1;
+    c10::DeviceIndex device = layout.form == Form::Out ? device_of_outputs(args) : -1;
     if (C10_UNLIKELY(!convert(call, args, &device))) return fall_back(op, stack, "dtype or rank");
     if (C10_UNLIKELY(device < 0)) device = device_argument(args);
 
@@ -79,7 +79,7 @@ struct TableKernel final : c10::OperatorKernel {
     }
     set_targets(call, args);
     if (tnx_status s = call.prepare(plan, &fresh); C10_UNLIKELY(s != TNX_OK)) return failed(op, stack, s);
-    if (C10_UNLIKELY(fresh && layout.form != Form::Out)) run_meta_check(op, stack, plan.plan);
+    if (C10_UNLIKELY(fresh)) run_meta_check(op, stack, plan.plan);
     if (C10_UNLIKELY(seed)) draw(call, args, plan.plan, device, seed, offset);
 
     tnx_stream* stream = current_stream_handle(device);
@@ -96,7 +96,7 @@ struct TableKernel final : c10::OperatorKernel {
           to_torch(static_cast<tnx_dtype>(r->dtype)), {r->sizes, rank}, {r->strides, rank}, r->bytes, device, stream);
       memory[i] = const_cast<void*>(results[i].storage().data());
     }
-    check(call.launch(plan.plan, memory.data(), stream), layout.row->functional);
+    check(call.launch(plan.plan, memory.data(), stream));
     counter->ran();
     give_back(stack, args, results);
   }
@@ -177,6 +177,18 @@ struct TableKernel final : c10::OperatorKernel {
   }
 
   c10::DeviceIndex first_device() const { return current_device(); }
+
+  c10::DeviceIndex device_of_outputs(c10::IValue* args) {
+    c10::DeviceIndex device = -1;
+    for (uint32_t position : layout.written) {
+      for_each_written(args, position, [&](const at::Tensor& t) {
+        if (!is_neuron(t)) return;
+        if (device < 0) device = t.device().index();
+        else if (device != t.device().index()) raise_devices(device, t.device());
+      });
+    }
+    return device;
+  }
 
   c10::DeviceIndex device_argument(const c10::IValue* args) const {
     if (layout.device >= 0 && args[layout.device].isDevice()) {
@@ -330,15 +342,15 @@ struct TableKernel final : c10::OperatorKernel {
     if (status == TNX_NOT_IMPLEMENTED) return fall_back(op, stack, tnx_error_text());
     if (status == TNX_SHAPE || status == TNX_DTYPE || status == TNX_INDEX || status == TNX_INVALID_ARGUMENT) {
       std::string text = tnx_error_text();
-      run_meta(op, torch::jit::last(*stack, layout.n_stack));
-      tnx_fail(status, "%s", text.c_str()); // the Meta kernel may have replaced the text
+      raise_as_pytorch(op, torch::jit::last(*stack, layout.n_stack));
+      tnx_fail(status, "%s", text.c_str()); // PyTorch's kernels may have called libtnx in between
     }
-    raise_status(status, layout.row->functional);
+    raise_status(status);
   }
 
   // The first call with new dtypes, ranks and attributes: does PyTorch accept it, and do both agree about the results?
   C10_NOINLINE void run_meta_check(const c10::OperatorHandle& op, torch::jit::Stack* stack, const tnx_plan* plan) {
-    auto results = run_meta(op, torch::jit::last(*stack, layout.n_stack));
+    auto results = judge(op, torch::jit::last(*stack, layout.n_stack));
     if (!results || !plan || layout.form != Form::Functional || (layout.row->flags & TNX_ROW_LIST)) return;
     uint32_t n = tnx_plan_result_count(plan), next = 0;
     bool by_position = n >= layout.returns.size();

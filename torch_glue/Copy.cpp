@@ -187,25 +187,17 @@ void copy_tensor(const at::Tensor& dst, const at::Tensor& given, bool non_blocki
   TORCH_CHECK(dst.defined(), "self is undefined");
   TORCH_CHECK(given.defined(), "src is undefined");
   at::Tensor src = given;
-  // Lazy conjugation and negation must be real before anybody looks at the memory.
-  if (C10_UNLIKELY(src.is_conj() != dst.is_conj() || src.is_neg() != dst.is_neg() || src.is_conj() || src.is_neg())) {
-    if (src.is_conj()) src = src.resolve_conj();
-    if (src.is_neg()) src = src.resolve_neg();
-    if (dst.is_conj() || dst.is_neg()) {
-      // The bits of the destination say how it is read: store the value that reads as src.
-      at::Tensor plain = dst;
-      if (plain.is_neg()) {
-        src = at::neg(src);
-        plain = plain._neg_view();
-      }
-      if (plain.is_conj()) {
-        src = at::conj_physical(src);
-        plain = plain.conj();
-      }
-      return copy_tensor(plain, src, non_blocking);
-    }
+  // Lazy conjugation and negation must be real before anybody looks at the memory. The views below take the bits away.
+  if (C10_UNLIKELY(src.is_neg())) src = at::neg(src._neg_view());
+  if (C10_UNLIKELY(src.is_conj())) src = at::conj_physical(src._conj());
+  if (C10_UNLIKELY(dst.is_neg())) return copy_tensor(dst._neg_view(), at::neg(src), non_blocking);
+  if (C10_UNLIKELY(dst.is_conj())) return copy_tensor(dst._conj(), at::conj_physical(src), non_blocking);
+  if (src.sizes() != dst.sizes()) {
+    at::DimVector shape = at::infer_size_dimvector(dst.sizes(), src.sizes());
+    TORCH_CHECK(
+        dst.sizes() == shape, "output with shape ", dst.sizes(), " doesn't match the broadcast shape ", c10::IntArrayRef(shape));
+    src = src.expand(dst.sizes());
   }
-  if (src.sizes() != dst.sizes()) src = *at::expand_inplace(dst, src, "copy");
   if (dst.numel() == 0) return;
   at::assert_no_internal_overlap(dst);
   if (same_memory(dst, src)) return;

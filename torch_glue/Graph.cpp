@@ -10,6 +10,8 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/python_scalars.h>
 
+#include <c10/core/DefaultDtype.h>
+
 #include <cstring>
 #include <memory>
 #include <string>
@@ -127,7 +129,7 @@ class CompiledPlan {
       check(tnx_plan_infer(handle_.plan, values.data(), n_symbols_, inferred.data()));
       results = inferred.data();
     }
-    c10::SmallVector<void*, 16> memory(fresh_.size() + 1, nullptr);
+    c10::SmallVector<void*, 16> memory(into_.size() + 1, nullptr);
     py::list out(fresh_.size());
     for (size_t k = 0; k < fresh_.size(); k++) {
       const tnx_result& r = results[lists_all_ ? fresh_[k] : k];
@@ -138,11 +140,11 @@ class CompiledPlan {
       auto rank = static_cast<size_t>(r.rank);
       at::Tensor t = make_tensor(
           to_torch(static_cast<tnx_dtype>(r.dtype)), {r.sizes, rank}, {r.strides, rank}, r.bytes, device, stream);
-      memory[k] = const_cast<void*>(t.storage().data());
+      memory[fresh_[k]] = const_cast<void*>(t.storage().data());
       PyList_SET_ITEM(out.ptr(), static_cast<Py_ssize_t>(k), THPVariable_Wrap(std::move(t)));
     }
     check(tnx_plan_run(
-        handle_.plan, values.data(), n_symbols_, inputs.data(), n, memory.data(), static_cast<uint32_t>(fresh_.size()),
+        handle_.plan, values.data(), n_symbols_, inputs.data(), n, memory.data(), static_cast<uint32_t>(into_.size()),
         stream));
     return out;
   }
@@ -181,7 +183,10 @@ class CompiledPlan {
 
 class GraphBuilder {
  public:
-  explicit GraphBuilder(const std::string& name) { check(tnx_module_create(name.c_str(), &module_)); }
+  explicit GraphBuilder(const std::string& name) {
+    check(tnx_module_create(name.c_str(), &module_));
+    tnx_module_set_default_dtype(module_, to_tnx(c10::get_default_dtype_as_scalartype()));
+  }
   GraphBuilder(const GraphBuilder&) = delete;
   GraphBuilder& operator=(const GraphBuilder&) = delete;
   ~GraphBuilder() { tnx_module_destroy(module_); }

@@ -4,6 +4,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <cstring>
+
 #include "Tensor.h"
 
 namespace torch_neuronx {
@@ -21,25 +23,47 @@ at::Tensor to_meta(const at::Tensor& t) {
   return m;
 }
 
-c10::IValue to_meta(const c10::IValue& v) {
-  if (v.isTensor()) return to_meta(v.toTensor());
+// The same shape on the CPU; integers are zero, so that they are indices of something.
+at::Tensor to_blank(const at::Tensor& t) {
+  if (!is_neuron(t)) return t;
+  at::Tensor blank = at::detail::empty_strided_cpu(t.sizes(), t.strides(), t.scalar_type());
+  if (!t.is_floating_point() && !t.is_complex() && blank.nbytes()) std::memset(blank.mutable_data_ptr(), 0, blank.storage().nbytes());
+  return blank;
+}
+
+template <typename F>
+c10::IValue convert(const c10::IValue& v, c10::DeviceType device, F&& tensor) {
+  if (v.isTensor()) return tensor(v.toTensor());
   if (v.isTensorList()) {
     c10::List<at::Tensor> out;
-    for (const at::Tensor& t : v.toTensorVector()) out.push_back(to_meta(t));
+    for (const at::Tensor& t : v.toTensorVector()) out.push_back(tensor(t));
     return out;
   }
-  if (v.isList() && v.toListRef().size() && v.toList().elementType()->kind() == c10::TypeKind::OptionalType) {
+  if (v.isList()) {
     auto list = v.toList();
     auto optional = list.elementType()->cast<c10::OptionalType>();
-    if (optional->getElementType()->kind() != c10::TypeKind::TensorType) return v;
+    if (!optional || optional->getElementType()->kind() != c10::TypeKind::TensorType) return v;
     c10::List<std::optional<at::Tensor>> out;
     for (const c10::IValue& e : v.toListRef())
-      out.push_back(e.isTensor() ? std::optional<at::Tensor>(to_meta(e.toTensor())) : std::nullopt);
+      out.push_back(e.isTensor() ? std::optional<at::Tensor>(tensor(e.toTensor())) : std::nullopt);
     return out;
   }
-  if (v.isDevice()) return c10::Device(c10::kMeta);
+  if (v.isDevice()) return c10::Device(device);
   if (v.isGenerator()) return c10::IValue();
   return v;
+}
+
+// Beyond this nobody gets a better worded error message.
+constexpr size_t kMaxBlankBytes = size_t{1} << 28;
+
+size_t bytes_of(c10::ArrayRef<c10::IValue> args) {
+  size_t total = 0;
+  auto add = [&](const at::Tensor& t) {
+    if (is_neuron(t)) total += bytes_for(t.sizes(), t.strides(), 0, t.itemsize());
+    return t;
+  };
+  for (const c10::IValue& v : args) convert(v, c10::kCPU, add);
+  return total;
 }
 
 } // namespace
@@ -48,7 +72,8 @@ std::optional<torch::jit::Stack> run_meta(const c10::OperatorHandle& op, c10::Ar
   if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) return std::nullopt;
   torch::jit::Stack stack;
   stack.reserve(args.size());
-  for (const c10::IValue& v : args) stack.push_back(to_meta(v));
+  for (const c10::IValue& v : args)
+    stack.push_back(convert(v, c10::kMeta, [](const at::Tensor& t) { return to_meta(t); }));
   at::AutoDispatchBelowADInplaceOrView guard;
   try {
     op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
@@ -56,6 +81,34 @@ std::optional<torch::jit::Stack> run_meta(const c10::OperatorHandle& op, c10::Ar
     return std::nullopt;
   }
   return stack;
+}
+
+static void raise_as_cpu(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args) {
+  if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU) || bytes_of(args) > kMaxBlankBytes) return;
+  torch::jit::Stack stack;
+  stack.reserve(args.size());
+  for (const c10::IValue& v : args)
+    stack.push_back(convert(v, c10::kCPU, [](const at::Tensor& t) { return to_blank(t); }));
+  at::AutoDispatchBelowADInplaceOrView guard;
+  try {
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+  } catch (const c10::NotImplementedError&) {
+    return;
+  }
+}
+
+std::optional<torch::jit::Stack> judge(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args) {
+  try {
+    return run_meta(op, args);
+  } catch (...) {
+    raise_as_cpu(op, args);
+    throw;
+  }
+}
+
+void raise_as_pytorch(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args) {
+  raise_as_cpu(op, args);
+  run_meta(op, args);
 }
 
 } // namespace torch_neuronx

@@ -7,6 +7,13 @@
 
 namespace torch_neuronx {
 
+// Lets PyTorch reject a call: if the operator's Meta kernel raises, so does this, with the words of the CPU kernel where that
+// raises as well (some Meta kernels are written in Python and word their errors differently). Returns the Meta kernel's results;
+// nullopt if there is no such kernel, or it needs the data.
+std::optional<torch::jit::Stack> judge(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args);
+// For a call that libtnx has rejected: throws what PyTorch throws. Returns if PyTorch has nothing against it.
+void raise_as_pytorch(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args);
+
 // Runs the operator's Meta kernel on copies of the arguments without data and returns its results. Throws what the kernel
 // throws. nullopt: there is no such kernel, or it needs the data.
 std::optional<torch::jit::Stack> run_meta(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args);

@@ -130,7 +130,8 @@ py::dict operator_support() {
     auto op = c10::Dispatcher::singleton().findSchema(n);
     if (!op) continue;
     std::string name = n.name.substr(6) + (n.overload_name.empty() ? "" : "." + n.overload_name);
-    bool row = tnx_row_find(name.c_str()) != nullptr;
+    const tnx_row* found = tnx_row_find(name.c_str());
+    bool row = found && !(found->flags & TNX_ROW_VIEW);
     const char* kind = "fallback";
     if (op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) kind = row ? "table" : "glue";
     else if (
@@ -154,6 +155,14 @@ void bind_runtime(py::module_& m) {
   m.def("device_count", &device_count);
   m.def("device_properties", &device_properties);
   m.def("synchronize", [](int device) { check(tnx_device_synchronize(checked_device(static_cast<c10::DeviceIndex>(device)))); }, release());
+
+  // torch.Event.elapsed_time does not take subclasses; event_id is the guard's event.
+  m.def("event_elapsed_ms", [](uint64_t begin, uint64_t end) {
+    TORCH_CHECK(begin && end, "Both events must be recorded before calculating elapsed time.");
+    double ms = 0;
+    check(tnx_event_elapsed_ms(reinterpret_cast<tnx_event*>(begin), reinterpret_cast<tnx_event*>(end), &ms));
+    return ms;
+  });
 
   m.def("memory_stats", &memory_stats);
   m.def("memory_blocks", &memory_blocks);

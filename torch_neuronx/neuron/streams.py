@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from .. import _C
 from ._utils import _get_device_index
 
 __all__ = ["Event", "Stream", "StreamContext", "current_stream", "default_stream", "set_stream", "stream"]
@@ -45,6 +46,10 @@ class Event(torch.Event):
     def wait(self, stream: torch.Stream | None = None) -> None:
         """Lets later work of the stream (default: the current one) wait for this event."""
         super().wait(current_stream() if stream is None else stream)
+
+    def elapsed_time(self, end_event: torch.Event) -> float:
+        """Milliseconds from this event to the other; both must measure time and be over."""
+        return _C.event_elapsed_ms(self.event_id, end_event.event_id)
 
 
 def _as_stream(s: torch.Stream) -> Stream:
