@@ -32,6 +32,11 @@ def test_device_needs_no_import():
     assert out.stdout.split() == ["2.0", "neuron"]
 
 
+@pytest.mark.parametrize("environment", [{}, {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}], ids=["autoload", "no autoload"])
+def test_the_package_may_be_imported_first(run_python, environment):
+    assert run_python("import torch_neuronx, torch; print(torch.ones(2, device='neuron').sum().item())", **environment) == "2.0"
+
+
 def test_versions_agree():
     cmake = re.search(r"project\(\w+ VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
     assert re.search(r'^version = "([\d.]+)"', (ROOT / "pyproject.toml").read_text(), re.M)[1] == cmake

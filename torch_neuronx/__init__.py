@@ -9,7 +9,15 @@ from __future__ import annotations
 import atexit as _atexit
 import os as _os
 
-import torch as _torch
+
+def _autoload() -> None:
+    """Called by ``import torch``. Importing this module did the work.
+
+    Stands before the import of torch: a program that imports this package first comes here while that import is under way.
+    """
+
+
+import torch as _torch  # noqa: E402
 
 
 def _register() -> bool:
@@ -45,11 +53,6 @@ def _close() -> None:
 
     if _C.is_open() and not _C.is_in_bad_fork():
         _C.close()
-
-
-def _autoload() -> None:
-    """Called by ``import torch``."""
-    # Importing this module did the work.
 
 
 _registered = _register()
