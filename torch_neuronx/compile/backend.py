@@ -1,0 +1,185 @@
+"""The Dynamo backend ``neuron``."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import time
+import warnings
+from typing import Any, Callable
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+
+from .. import _C
+from .importer import Importer, Program, Unsupported, row_name
+from .metrics import NeuronCompilationMetrics, get_model_name, record
+
+_KNOWN_OPTIONS = {"model_name", "fallback_execution"}
+_graph_ids = itertools.count()
+
+
+@functools.lru_cache(maxsize=None)
+def decompositions() -> dict[Any, Callable]:
+    """PyTorch's core decompositions, without the operators that have a row: composites stay whole."""
+    table = torch._decomp.core_aten_decompositions()
+    extra = torch._decomp.get_decompositions([torch.ops.aten.addr, torch.ops.aten.embedding_dense_backward])
+    both = {**dict(table.items()), **extra}
+    return {op: fn for op, fn in both.items() if not (isinstance(op, torch._ops.OpOverload) and op.namespace == "aten" and _C.has_row(row_name(op)))}
+
+
+def _executor(program: Program) -> Callable[[list[Any]], list[Any]]:
+    """The function that AOTAutograd calls at run time, with a list of arguments that it may empty."""
+    run, tensor_args, constants, moved = program.plan.run, program.tensor_args, program.constants, program.moved
+    symbols, random, results, to_cpu, device = program.symbols, program.random, program.results, program.to_cpu, program.device
+    plain = all(kind == "new" for kind, _ in results) and [p for _, p in results] == list(range(len(results))) and not to_cpu
+
+    def call(args: list[Any]) -> list[Any]:
+        tensors = [args[i] for i in tensor_args]
+        values: tuple[int, ...] = ()
+        if symbols:
+            values = tuple(int(args[i]) if d < 0 else args[i].shape[d] for i, d in symbols)
+        if constants:
+            tensors += constants
+        for i in moved:
+            tensors[i] = tensors[i].to(device).contiguous()
+        if random:
+            generator = torch.neuron.default_generators[device.index or 0]
+            for count in random:
+                tensors += _draw(generator, count(values))
+        new = run(tensors, values)
+        if plain:
+            return new
+        for place in to_cpu:
+            new[place] = new[place].cpu()
+        out = []
+        for kind, what in results:
+            out.append(new[what] if kind == "new" else args[what] if kind == "arg" else what(values) if kind == "size" else what)
+        return out
+
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call
+
+
+def _draw(generator: torch.Generator, count: int) -> tuple[int, int]:
+    """The seed and offset for `count` numbers; the offset moves on as eager calls move it: by whole groups of four words."""
+    state = generator.get_state()
+    seed, offset = (int(x) for x in state.view(torch.int64))
+    state.view(torch.int64)[1] = offset + (count + 3) // 4 * 4
+    generator.set_state(state)
+    return seed, offset
+
+
+def _eager(gm: torch.fx.GraphModule, why: str) -> Callable:
+    """Runs the graph operator by operator on the device."""
+    warnings.warn(
+        f"backend 'neuron' runs a graph of {len(gm.graph.nodes)} nodes operator by operator: {why}. "
+        "TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION=1 makes this an error.",
+        stacklevel=2,
+    )
+    from torch._dynamo.utils import counters
+
+    counters["neuron"]["eager_graphs"] += 1
+    return gm.forward
+
+
+def _compile(gm: torch.fx.GraphModule, example_inputs: Any, *, kind: str, model_name: str | None, fallback: bool) -> Callable:
+    graph_id = next(_graph_ids)
+    model = model_name or get_model_name()
+    name = f"{model}_{graph_id}_{kind}"
+    begin = time.perf_counter_ns()
+    try:
+        program = Importer(name).run(gm)
+    except (Unsupported, NotImplementedError) as e:
+        if not fallback:
+            raise
+        return _eager(gm, str(e).split("\n")[0])
+    total = time.perf_counter_ns() - begin
+    record(
+        NeuronCompilationMetrics(
+            graph_id=graph_id,
+            graph_name=name,
+            model_name=model,
+            has_collectives=False,
+            graph_node_count=program.n_nodes,
+            torch_neuronx_lower_us=(total - program.plan.compile_ns) / 1e3,
+            torch_neuronx_compile_us=program.plan.compile_ns / 1e3,
+            dynamic=bool(program.symbols),
+        )
+    )
+    return _executor(program)
+
+
+def _uses_neuron(gm: torch.fx.GraphModule, example_inputs: Any) -> bool:
+    tensors = [x for x in example_inputs if isinstance(x, torch.Tensor)]
+    return any(t.device.type == "neuron" for t in tensors) or any(
+        p.device.type == "neuron" for p in itertools.chain(gm.parameters(), gm.buffers())
+    ) or not tensors
+
+
+def create_neuron_backend(model_name: str | None = None, fallback_execution: bool | None = None) -> Callable:
+    """A backend function for ``torch.compile(..., backend=fn)`` with these options.
+
+    Args:
+        model_name: the name in :func:`get_dynamo_metrics`; by default that of :func:`set_model_name`.
+        fallback_execution: whether a graph with something libtnx does not cover runs operator by operator, with a warning (True), or raises
+            ``NotImplementedError`` (False). Default: True, unless ``TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION=1``.
+    """
+    fallback = fallback_execution
+    if fallback is None:
+        fallback = os.environ.get("TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION", "0") in ("", "0")
+
+    def compiler(kind: str) -> Callable:
+        return functools.partial(_compile, kind=kind, model_name=model_name, fallback=fallback)
+
+    def backend(gm: torch.fx.GraphModule, example_inputs: Any) -> Callable:
+        if not _uses_neuron(gm, example_inputs):
+            return gm.forward
+        return aot_autograd(
+            fw_compiler=compiler("forward"),
+            bw_compiler=compiler("backward"),
+            inference_compiler=compiler("inference"),
+            decompositions=decompositions(),
+            keep_inference_input_mutations=True,
+        )(gm, example_inputs)
+
+    return backend
+
+
+def neuron_backend(gm: torch.fx.GraphModule, example_inputs: Any, *, mode: str | None = None, options: dict[str, Any] | None = None) -> Callable:
+    """The entry point ``neuron``. ``mode`` other than ``"default"`` is ignored with a warning; unknown options raise ``ValueError``."""
+    if mode not in (None, "default"):
+        warnings.warn(f"backend 'neuron' has one mode; mode={mode!r} is ignored", stacklevel=2)
+    unknown = set(options or ()) - _KNOWN_OPTIONS
+    if unknown:
+        raise ValueError(f"backend 'neuron' has no option {', '.join(sorted(unknown))}; it knows {', '.join(sorted(_KNOWN_OPTIONS))}")
+    return create_neuron_backend(**(options or {}))(gm, example_inputs)
+
+
+@contextlib.contextmanager
+def _automatic_dynamic():
+    """Dynamo's own "automatic dynamic shapes", also where the caller asked for ``dynamic=False``.
+
+    See docs/decisions/0003-dynamic-by-default.md. TORCH_NEURONX_AUTOMATIC_DYNAMIC=0 turns it off.
+    """
+    if os.environ.get("TORCH_NEURONX_AUTOMATIC_DYNAMIC", "1") == "0":
+        yield
+        return
+    with torch._dynamo.config.patch(automatic_dynamic_shapes=True):
+        yield
+
+
+neuron_backend.backend_ctx_ctor = _automatic_dynamic  # type: ignore[attr-defined]
+
+
+def _forward_backend_context() -> None:
+    """Dynamo reads ``backend_ctx_ctor`` from the backend it is given, but ``torch.compile`` wraps a backend named by a string in an object that hides the
+    attribute. This makes the wrapper show it; other backends keep Dynamo's default."""
+    wrapper = torch._TorchCompileWrapper
+    if not hasattr(wrapper, "backend_ctx_ctor"):
+        wrapper.backend_ctx_ctor = property(lambda self: getattr(self.compiler_fn, "backend_ctx_ctor", contextlib.nullcontext))
+
+
+_forward_backend_context()

@@ -1,0 +1,322 @@
+"""FX graph -> libtnx graph.
+
+Walks a functional ATen graph (what AOTAutograd hands to a compiler) once and calls, for each node, the lowering of the operator's row in
+libtnx's table: the same lowering that eager calls use. Sizes may be symbolic; nothing here depends on their values.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+import sympy
+import torch
+from torch.fx.experimental.symbolic_shapes import free_symbols
+from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Min, Mod, PythonMod
+
+from .. import _C
+
+aten = torch.ops.aten
+
+
+class Unsupported(NotImplementedError):
+    """The graph has something libtnx does not cover; the text names it."""
+
+
+@dataclass
+class Program:
+    """An imported graph, ready to run on lists of arguments in the graph's order."""
+
+    plan: Any
+    graph_text: Callable[[str], str]
+    tensor_args: list[int]  # the argument of each tensor input
+    constants: list[torch.Tensor]  # inputs after those: constants of the graph
+    moved: list[int]  # positions in the input list whose CPU tensor is copied to the device
+    symbols: list[tuple[int, int]]  # (argument, dimension), dimension -1: the argument itself
+    random: list[Callable[[tuple[int, ...]], int]]  # numbers drawn by each random node, from the symbols' values
+    results: list[tuple[str, Any]]  # what each output is: ("new", place), ("arg", argument), ("value", constant), ("size", function)
+    to_cpu: set[int]  # places of new outputs that PyTorch expects on the CPU
+    device: torch.device
+    n_nodes: int
+    operators: set[str] = field(default_factory=set)
+
+
+class Importer:
+    """Builds one Program."""
+
+    def __init__(self, name: str):
+        self.builder = _C.GraphBuilder(name)
+        self.env: dict[torch.fx.Node, Any] = {}
+        self.dims: dict[sympy.Symbol, Any] = {}
+        self.symbols: list[tuple[int, int]] = []
+        self.sources: dict[sympy.Symbol, tuple[int, int]] = {}
+        self.symbol_order: list[sympy.Symbol] = []
+        self.random: list[Callable] = []
+        self.inputs: list[int] = []
+        self.constants: list[torch.Tensor] = []
+        self.moved: list[int] = []
+        self.input_of: dict[torch.fx.Node, int] = {}
+        self.mutations: list[tuple[int, Any]] = []
+        self.operators: set[str] = set()
+        self.device: torch.device | None = None
+
+    # -- sizes
+
+    def size(self, value: Any) -> Any:
+        """An int or SymInt as an int or a Dim of the graph."""
+        if isinstance(value, torch.SymInt):
+            return self.expression(value.node.expr)
+        return int(value)
+
+    def expression(self, e: sympy.Expr) -> Any:
+        if e.is_Integer:
+            return int(e)
+        if e.is_Symbol:
+            return self.symbol(e)
+        pair = None
+        if isinstance(e, (FloorDiv, CleanDiv)):
+            pair = "floordiv"
+        elif isinstance(e, (Mod, PythonMod)):
+            pair = "mod"
+        if pair:
+            return self.builder.dim(pair, self.expression(e.args[0]), self.expression(e.args[1]))
+        fold = {sympy.Add: "add", sympy.Mul: "mul", Max: "max", Min: "min", sympy.Max: "max", sympy.Min: "min"}.get(type(e))
+        if fold:
+            parts = [self.expression(a) for a in e.args]
+            total = parts[0]
+            for p in parts[1:]:
+                total = self.builder.dim(fold, total, p)
+            return total
+        if isinstance(e, sympy.Pow) and e.args[1].is_Integer and int(e.args[1]) > 0:
+            base = total = self.expression(e.args[0])
+            for _ in range(int(e.args[1]) - 1):
+                total = self.builder.dim("mul", total, base)
+            return total
+        raise Unsupported(f"the size {e}")
+
+    def symbol(self, s: sympy.Symbol) -> Any:
+        if s not in self.dims:
+            if s not in self.sources:
+                raise Unsupported(f"the size {s} comes from no input")
+            self.dims[s] = self.builder.symbol(str(s))
+            self.symbols.append(self.sources[s])
+            self.symbol_order.append(s)
+        return self.dims[s]
+
+    # -- inputs
+
+    def find_sources(self, placeholders: list[torch.fx.Node]) -> None:
+        for i, node in enumerate(placeholders):
+            v = node.meta.get("val")
+            if isinstance(v, torch.SymInt) and v.node.expr.is_Symbol:
+                self.sources[v.node.expr] = (i, -1)
+        for i, node in enumerate(placeholders):
+            v = node.meta.get("val")
+            if isinstance(v, torch.Tensor):
+                for d, s in enumerate(v.shape):
+                    if isinstance(s, torch.SymInt) and s.node.expr.is_Symbol:
+                        self.sources.setdefault(s.node.expr, (i, d))
+
+    def tensor_input(self, v: torch.Tensor) -> Any:
+        if v.layout != torch.strided or v.is_quantized or v.is_conj() or v.is_neg():
+            raise Unsupported(f"an input of layout {v.layout}, or with a lazy conjugate or negative bit")
+        host = v.device.type == "cpu" and v.dim() == 0
+        if v.device.type == "cpu" and not host:
+            self.moved.append(len(self.inputs) + len(self.constants))
+            strides = contiguous_strides(v.shape)
+        else:
+            strides = v.stride()
+        return self.builder.input(v.dtype, [self.size(s) for s in v.shape], [self.size(s) for s in strides], host)
+
+    # -- nodes
+
+    def value(self, a: Any) -> Any:
+        """An argument of a node as the builder takes it."""
+        if isinstance(a, torch.fx.Node):
+            if a not in self.env:
+                v = a.meta.get("val")
+                if isinstance(v, (torch.SymInt, int)) and not isinstance(v, bool):
+                    return self.size(v)
+                raise Unsupported(f"the value of {a.format_node()}")
+            return self.env[a]
+        if isinstance(a, torch.SymInt):
+            return self.size(a)
+        if isinstance(a, (list, tuple)):
+            return [self.value(x) for x in a]
+        return a
+
+    def call(self, node: torch.fx.Node) -> Any:
+        target = node.target
+        v = node.meta.get("val")
+        if isinstance(v, (torch.SymInt, torch.SymBool, torch.SymFloat)) or (isinstance(v, int) and not isinstance(v, bool)):
+            if isinstance(v, (torch.SymBool, torch.SymFloat)):
+                raise Unsupported(f"{node.format_node()} gives a symbolic {type(v).__name__}")
+            return self.size(v)
+        if target is operator.getitem:
+            return self.env[node.args[0]][node.args[1]]
+        if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+            raise Unsupported(f"the operator {target}")
+        name = row_name(target)
+        if name == "copy_":
+            return self.mutate(node)
+        if name in ("_assert_scalar", "_assert_async.msg", "_assert_tensor_metadata"):
+            return None
+        if not _C.has_row(name):
+            raise Unsupported(f"the operator aten::{name}")
+        self.operators.add(name)
+        args = tuple(self.value(a) for a in node.args)
+        kwargs = {k: self.value(a) for k, a in node.kwargs.items()}
+        results = self.builder.call(name, args, kwargs, self.draw(node) if is_random(target) else None)
+        self.check(node, v, results)
+        single = not isinstance(v, (list, tuple))
+        return results[0] if single else results
+
+    def draw(self, node: torch.fx.Node) -> list[Any]:
+        """The hidden inputs of a random node: its generator's seed and offset."""
+        v = node.meta["val"]
+        first = v if isinstance(v, torch.Tensor) else v[0]
+        sizes = [s.node.expr if isinstance(s, torch.SymInt) else int(s) for s in first.shape]
+        count = sympy.Integer(1)
+        for s in sizes:
+            count = count * s
+        for s in count.free_symbols:
+            self.symbol(s)
+        order = self.symbol_order
+        if count.is_Integer:
+            number = int(count)
+            self.random.append(lambda values: number)
+        else:
+            self.random.append(lambda values: int(count.subs(dict(zip(order, values)))))
+        return [self.builder.input(torch.int64, [], [], True) for _ in range(2)]
+
+    def mutate(self, node: torch.fx.Node) -> Any:
+        target, source = node.args[0], node.args[1]
+        if target not in self.input_of:
+            raise Unsupported("copy_ into something that is not an input")
+        self.mutations.append((self.input_of[target], self.value(source)))
+        return self.env[source] if isinstance(source, torch.fx.Node) else None
+
+    def check(self, node: torch.fx.Node, expected: Any, results: list[Any]) -> None:
+        """What libtnx derived must be what PyTorch expects: a difference is a bug of a lowering, found here and not in the numbers."""
+        expected = expected if isinstance(expected, (list, tuple)) else [expected]
+        if len(expected) > len(results):
+            raise Unsupported(f"{node.target} gives {len(results)} results, PyTorch {len(expected)}")
+        for r, e in zip(results, expected):
+            if r is None or not isinstance(e, torch.Tensor):
+                continue
+            dtype, sizes = self.builder.value_info(r)
+            if dtype != e.dtype or len(sizes) != e.dim() or any(
+                isinstance(s, int) and isinstance(w, int) and s != w for s, w in zip(sizes, e.shape)
+            ):
+                raise Unsupported(f"{node.target}: libtnx derives {dtype}{sizes}, PyTorch {e.dtype}{list(e.shape)}")
+
+    # -- the graph
+
+    def run(self, gm: torch.fx.GraphModule) -> Program:
+        nodes = list(gm.graph.nodes)
+        placeholders = [n for n in nodes if n.op == "placeholder"]
+        self.find_sources(placeholders)
+        for i, node in enumerate(placeholders):
+            v = node.meta.get("val")
+            if isinstance(v, torch.Tensor):
+                self.env[node] = self.tensor_input(v)
+                self.input_of[node] = len(self.inputs)
+                self.inputs.append(i)
+                if v.device.type == "neuron":
+                    self.device = self.device or v.device
+            elif isinstance(v, (torch.SymInt, int)):
+                self.env[node] = self.size(v)
+            elif v is not None:
+                raise Unsupported(f"an input of type {type(v).__name__}")
+        for node in nodes:
+            if node.op == "get_attr":
+                t = getattr(gm, node.target)
+                if not isinstance(t, torch.Tensor):
+                    raise Unsupported(f"the attribute {node.target}")
+                self.env[node] = self.tensor_input(t)
+                self.constants.append(t)
+        output_args: Any = ()
+        for node in nodes:
+            if node.op == "call_function":
+                self.env[node] = self.call(node)
+            elif node.op == "output":
+                output_args = node.args[0]
+        results, to_cpu = self.outputs(output_args)
+        builder = self.builder
+        return Program(
+            plan=builder.compile(),
+            graph_text=builder.text,
+            tensor_args=self.inputs,
+            constants=self.constants,
+            moved=self.moved,
+            symbols=self.symbols,
+            random=self.random,
+            results=results,
+            to_cpu=to_cpu,
+            device=self.device or torch.device("neuron", torch.neuron.current_device()),
+            n_nodes=len(nodes),
+            operators=self.operators,
+        )
+
+    def outputs(self, output_args: Any) -> tuple[list[tuple[str, Any]], set[int]]:
+        results: list[tuple[str, Any]] = []
+        to_cpu: set[int] = set()
+        place = 0
+        seen: dict[torch.fx.Node, int] = {}
+        for a in output_args if isinstance(output_args, (list, tuple)) else (output_args,):
+            v = a.meta.get("val") if isinstance(a, torch.fx.Node) else a
+            if not isinstance(v, torch.Tensor):
+                results.append(self.number_output(v))
+            elif a in self.input_of:
+                results.append(("arg", self.inputs[self.input_of[a]]))
+            elif a in seen:
+                results.append(("new", seen[a]))
+            else:
+                self.builder.output(self.env[a], None, [self.size(s) for s in v.stride()])
+                if v.device.type == "cpu":
+                    to_cpu.add(place)
+                seen[a] = place
+                results.append(("new", place))
+                place += 1
+        for target, source in self.mutations:
+            self.builder.output(source, target)
+        return results, to_cpu
+
+    def number_output(self, v: Any) -> tuple[str, Any]:
+        if isinstance(v, torch.SymInt):
+            for s in free_symbols(v):
+                self.symbol(s)
+            expr, order = v.node.expr, self.symbol_order
+            return ("size", lambda values: int(expr.subs(dict(zip(order, values)))))
+        return ("value", v)
+
+
+def contiguous_strides(shape: Any) -> list[Any]:
+    strides: list[Any] = []
+    step: Any = 1
+    for s in reversed(shape):
+        strides.append(step)
+        step = step * s
+    return strides[::-1]
+
+
+def is_random(target: Any) -> bool:
+    return isinstance(target, torch._ops.OpOverload) and target.namespace == "aten" and row_name(target) in random_rows()
+
+
+def row_name(target: torch._ops.OpOverload) -> str:
+    """The overload as the operator table spells it: "add.Tensor", "relu"."""
+    name = target._schema.name.removeprefix("aten::")
+    return name if target._overloadname == "default" else f"{name}.{target._overloadname}"
+
+
+_random_rows: set[str] | None = None
+
+
+def random_rows() -> set[str]:
+    """Overloads whose rows take a seed and an offset."""
+    global _random_rows
+    if _random_rows is None:
+        _random_rows = {name for row in _C.rows() if row["random"] for name in (row["functional"], row["inplace"], row["out"]) if name}
+    return _random_rows
