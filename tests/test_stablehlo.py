@@ -236,6 +236,11 @@ def extra_calls():
     yield lambda: a._reshape_alias(x, [4, 3], [3, 1])
     yield lambda: a.slice_scatter(x, y[:, :2], 1, 0, 4, 2)
     yield lambda: a.lift_fresh_copy(x)
+    yield lambda: a.all.dims(x > 0, [0, 1])
+    yield lambda: a.any.dims(x > 0, [1], True)
+    yield lambda: a.count_nonzero.dim_IntList(j, [0, 1])
+    yield lambda: a.lerp.Tensor(x, y, torch.rand(3, 4))
+    yield lambda: a.squeeze_copy.dim(x[:, :1], 1)
     yield lambda: a._addmm_activation(torch.randn(5), x, torch.randn(4, 5), use_gelu=False)
 
 
@@ -280,9 +285,9 @@ def record() -> Calls:
                 grad = dtype.is_floating_point and op.supports_autograd
                 try:
                     samples = op.sample_inputs("cpu", dtype, requires_grad=grad)
-                    for i, sample in enumerate(samples):
-                        if i == 3 * CALLS:
-                            break
+                    idle = 0
+                    for sample in samples:
+                        before = len(calls.seen)
                         args, kwargs = (sample.input, *sample.args), sample.kwargs
                         with Recorder(calls):
                             result = op(*args, **kwargs)
@@ -290,6 +295,9 @@ def record() -> Calls:
                                 backward(result, (args, kwargs))
                         for f in whole:  # PyTorch takes these apart before a dispatch mode sees them
                             record_whole(calls, f, args, kwargs)
+                        idle = idle + 1 if len(calls.seen) == before else 0
+                        if idle == 3:
+                            break  # nothing new from this operator
                 except Exception:
                     continue  # an entry for another device, or a sample that is meant to fail
     return calls
