@@ -350,6 +350,17 @@ struct TableKernel final : c10::OperatorKernel {
 
   // The first call with new dtypes, ranks and attributes: does PyTorch accept it, and do both agree about the results?
   C10_NOINLINE void run_meta_check(const c10::OperatorHandle& op, torch::jit::Stack* stack, const tnx_plan* plan) {
+    try {
+      compare_with_meta(op, stack, plan);
+    } catch (...) {
+      // The class of calls now counts as seen: forget it, or the next wrong call would pass. Nothing finer is needed for
+      // calls that only PyTorch rejects.
+      tnx_cache_clear();
+      throw;
+    }
+  }
+
+  void compare_with_meta(const c10::OperatorHandle& op, torch::jit::Stack* stack, const tnx_plan* plan) {
     auto results = judge(op, torch::jit::last(*stack, layout.n_stack));
     if (!results || !plan || layout.form != Form::Functional || (layout.row->flags & TNX_ROW_LIST)) return;
     uint32_t n = tnx_plan_result_count(plan), next = 0;
