@@ -25,9 +25,19 @@ static tnx_status full_like(tnx_lower *l, const tnx_arg *like, const tnx_arg *nu
   tnx_builder *b = &l->b;
   return give(l, results, expand_like(b, tnx_b_scalar(b, number, dtype ? arg_dtype(dtype, tnx_b_dtype(b, like->value)) : tnx_b_dtype(b, like->value)), like->value));
 }
-tnx_status lower_full_like(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return full_like(l, a, a + 1, a + 2, results); }
-tnx_status lower_zeros_like(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return full_like(l, a, &zero, a + 1, results); }
-tnx_status lower_ones_like(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return full_like(l, a, &one, a + 1, results); }
+/* (self, value, dtype, layout, device, pin_memory, memory_format); the others have no value */
+tnx_status lower_full_like(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  take_format(l, a + 6);
+  return full_like(l, a, a + 1, a + 2, results);
+}
+tnx_status lower_zeros_like(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  take_format(l, a + 5);
+  return full_like(l, a, &zero, a + 1, results);
+}
+tnx_status lower_ones_like(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  take_format(l, a + 5);
+  return full_like(l, a, &one, a + 1, results);
+}
 tnx_status lower_zero(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return full_like(l, a, &zero, NULL, results); }
 
 tnx_status lower_fill(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
@@ -85,10 +95,11 @@ tnx_status lower_arange_out(tnx_lower *l, const tnx_arg *a, tnx_value *results) 
 static tnx_status linspace(tnx_lower *l, const tnx_arg *a, tnx_dtype t, tnx_value *results) {
   tnx_builder *b = &l->b;
   tnx_dim n = a[2].dim;
-  if (!tnx_dtype_is_float(t) || tnx_dim_is_symbolic(n) || a[0].kind == TNX_ARG_COMPLEX || a[1].kind == TNX_ARG_COMPLEX) return uncovered(l, "dtype or symbolic size");
+  if (tnx_dtype_is_complex(t) || t == TNX_BOOL || tnx_dim_is_symbolic(n) || a[0].kind == TNX_ARG_COMPLEX || a[1].kind == TNX_ARG_COMPLEX) return uncovered(l, "dtype or symbolic size");
   if (n < 0) return tnx_fail(TNX_INVALID_ARGUMENT, "number of steps must be non-negative");
-  tnx_dtype acc = tnx_acc_of(t);
-  tnx_value start = tnx_b_scalar(b, a, acc), end = tnx_b_scalar(b, a + 1, acc), k = tnx_b_iota(b, 1, &n, 0);
+  /* integers have whole ends and a step of float64 */
+  tnx_dtype acc = tnx_dtype_is_integral(t) ? TNX_F64 : tnx_acc_of(t), ends = tnx_dtype_is_integral(t) ? t : acc;
+  tnx_value start = tnx_b_convert(b, tnx_b_scalar(b, a, ends), acc), end = tnx_b_convert(b, tnx_b_scalar(b, a + 1, ends), acc), k = tnx_b_iota(b, 1, &n, 0);
   tnx_value step = tnx_b_binary_f(b, TNX_OP_DIV, sub(b, end, start), n > 1 ? (double)(n - 1) : 1);
   tnx_value up = add(b, start, mul(b, step, tnx_b_convert(b, k, acc)));
   tnx_value down = sub(b, end, mul(b, step, tnx_b_convert(b, rsub_f(b, (double)(n - 1), k), acc)));

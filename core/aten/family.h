@@ -27,6 +27,11 @@ static inline bool arg_is(const tnx_arg *a, const char *s) { return a->kind == T
 /* True for the real number v, whatever kind it has. */
 static inline bool arg_equals(const tnx_arg *a, double v) { return a->kind != TNX_ARG_NONE && a->kind != TNX_ARG_COMPLEX && !arg_symbolic(a) && arg_number(a, NAN) == v; }
 
+/* A memory_format argument decides how new results are laid out. */
+static inline void take_format(tnx_lower *l, const tnx_arg *a) {
+  if (a->kind == TNX_ARG_INT) l->memory_format = (int)a->dim;
+}
+
 /* ---- results ---- */
 static inline tnx_status give(tnx_lower *l, tnx_value *results, tnx_value v) {
   results[0] = v;

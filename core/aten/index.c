@@ -32,6 +32,7 @@ tnx_status lower_gather(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
   tnx_value x = a[0].value, index = a[2].value;
   int dim = dim_of(l, a + 1, x);
+  if (tnx_b_numel(b, index) == 0) return give(l, results, full_like_f(b, index, tnx_b_dtype(b, x), 0)); /* of any dtype and rank */
   if (tnx_b_rank(b, x) == 0 || tnx_b_rank(b, index) == 0) {
     if (tnx_b_rank(b, x) > 1 || tnx_b_rank(b, index) > 1) return tnx_fail(TNX_SHAPE, "Index tensor must have the same number of dimensions as input tensor");
     return give(l, results, like_rank(b, tnx_b_gather(b, at_least_1d(b, x), at_least_1d(b, index), dim), index));
@@ -149,20 +150,34 @@ tnx_status lower_index(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   return give(l, results, tnx_b_index(&l->b, s.x, s.index, s.dims, s.n));
 }
 
-/* One mask over the leading dimensions and one value: a selection. 0 where the call is anything else. */
+/* One mask over the leading dimensions: where it holds, the value, or the next row of values that has one for each true element. 0 where the
+ * call is anything else. */
 static tnx_value masked_put(tnx_lower *l, const tnx_arg *a) {
   tnx_builder *b = &l->b;
-  if (a[1].count != 1 || arg_bool(a + 3)) return 0;
+  if (a[1].count != 1) return 0;
   tnx_value x = a[0].value, mask = a[1].values[0], value = a[2].value;
   if (!mask || mask == TNX_NO_TENSOR) return 0;
-  tnx_dtype t = tnx_b_dtype(b, mask);
-  if ((t != TNX_BOOL && t != TNX_U8) || tnx_b_numel(b, value) != 1 || tnx_b_rank(b, mask) > tnx_b_rank(b, x)) return 0;
-  tnx_dim one = 1;
-  for (int i = 0; i < tnx_b_rank(b, mask); i++)
+  tnx_dtype t = tnx_b_dtype(b, mask), xt = tnx_b_dtype(b, x);
+  int rm = tnx_b_rank(b, mask), rest = tnx_b_rank(b, x) - rm;
+  if ((t != TNX_BOOL && t != TNX_U8) || rest < 0 || (tnx_b_dtype(b, value) != xt && tnx_b_numel(b, value) != 1)) return 0;
+  tnx_dim flat[TNX_MAX_RANK] = {1};
+  for (int i = 0; i < rm; i++) {
     if (tnx_b_size(b, mask, i) != tnx_b_size(b, x, i)) return tnx_b_fail(b, TNX_INDEX, "The shape of the mask does not match the shape of the indexed tensor");
-  for (int i = tnx_b_rank(b, mask); i < tnx_b_rank(b, x) && mask; i++) mask = tnx_b_unsqueeze(b, mask, i);
-  value = tnx_b_reshape(b, tnx_b_convert(b, value, tnx_b_dtype(b, x)), 0, &one);
-  return tnx_b_select(b, tnx_b_convert(b, mask, TNX_BOOL), value, x);
+    flat[0] = tnx_b_dim_mul(b, flat[0], tnx_b_size(b, x, i));
+  }
+  for (int i = 0; i < rest; i++) flat[i + 1] = tnx_b_size(b, x, rm + i);
+  tnx_value rows = tnx_b_reshape(b, x, rest + 1, flat), chosen = tnx_b_convert(b, tnx_b_reshape(b, mask, 1, flat), TNX_BOOL), src = tnx_b_convert(b, value, xt);
+  if (tnx_b_rank(b, value) > rest && tnx_b_size(b, value, 0) != 1) {
+    if (tnx_b_rank(b, value) != rest + 1) return 0;
+    if (tnx_b_size(b, value, 0) == 0) return x;
+    tnx_value order = tnx_b_scan(b, TNX_OP_CUMSUM, tnx_b_convert(b, chosen, TNX_I64), 0);
+    src = tnx_b_take(b, src, tnx_b_select(b, chosen, add_f(b, order, -1), tnx_b_const_i(b, TNX_I64, 0)), 0);
+  }
+  tnx_value beside = chosen;
+  for (int i = 0; i < rest; i++) beside = tnx_b_unsqueeze(b, beside, i + 1);
+  src = tnx_b_broadcast_to(b, src, rest + 1, flat);
+  if (arg_bool(a + 3)) src = tnx_b_binary(b, xt == TNX_BOOL ? TNX_OP_OR : TNX_OP_ADD, rows, src);
+  return tnx_b_reshape(b, tnx_b_select(b, beside, src, rows), rm + rest, tnx_b_sizes(b, x));
 }
 
 tnx_status lower_index_put(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
@@ -250,9 +265,11 @@ tnx_status lower_scatter_reduce(tnx_lower *l, const tnx_arg *a, tnx_value *resul
   int mode = new_mode(a + 4), dim = dim_of(l, a + 1, x);
   if (mode < 0) return tnx_fail(TNX_INVALID_ARGUMENT, "reduce argument must be either sum, prod, mean, amax or amin.");
   if (t != tnx_b_dtype(b, src)) return tnx_fail(TNX_DTYPE, "scatter(): Expected self.dtype to be equal to src.dtype");
-  if (is_half(t) || t == TNX_BOOL || tnx_dtype_is_complex(t)) return uncovered(l, "dtype");
-  tnx_value base = at_least_1d(b, x);
-  index = at_least_1d(b, index), src = at_least_1d(b, src);
+  if (t == TNX_BOOL || tnx_dtype_is_complex(t)) return uncovered(l, "dtype");
+  tnx_dtype out = t;
+  t = tnx_acc_of(t);
+  tnx_value base = tnx_b_convert(b, at_least_1d(b, x), t);
+  index = at_least_1d(b, index), src = tnx_b_convert(b, at_least_1d(b, src), t);
   if (!include) base = tnx_b_scatter(b, base, index, expand_like(b, neutral(b, mode, t), index), dim, SET);
   tnx_value r = tnx_b_scatter(b, base, index, src, dim, mode);
   if (mean) {
@@ -260,7 +277,7 @@ tnx_status lower_scatter_reduce(tnx_lower *l, const tnx_arg *a, tnx_value *resul
     count = tnx_b_binary_f(b, TNX_OP_MAX, tnx_b_scatter(b, count, index, full_like_f(b, index, t, 1), dim, ADD), 1);
     r = tnx_b_binary(b, tnx_dtype_is_integral(t) ? TNX_OP_FLOORDIV : TNX_OP_DIV, r, count);
   }
-  return give(l, results, like_rank(b, r, x));
+  return give(l, results, tnx_b_convert(b, like_rank(b, r, x), out));
 }
 
 /* ---- slices along a dimension ---- */
@@ -283,7 +300,13 @@ tnx_status lower_index_copy(tnx_lower *l, const tnx_arg *a, tnx_value *results) 
 tnx_status lower_index_add(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
   tnx_value src = a[3].value;
-  if (tnx_b_dtype(b, src) == TNX_BOOL) return uncovered(l, "bool");
+  if (tnx_b_dtype(b, src) == TNX_BOOL) { /* a sum of bools is whether any is true: counted in int32 */
+    if (tnx_b_dtype(b, a[0].value) != TNX_BOOL || !arg_equals(a + 4, 1) || tnx_b_rank(b, src) == 0) return uncovered(l, "bool");
+    tnx_arg wide[3] = {a[0], a[1], a[2]};
+    wide[0].value = tnx_b_convert(b, a[0].value, TNX_I32);
+    TNX_TRY(put_slices(l, wide, tnx_b_convert(b, src, TNX_I32), ADD, results));
+    return give(l, results, tnx_b_convert(b, results[0], TNX_BOOL));
+  }
   if (!arg_equals(a + 4, 1)) src = mul(b, src, tnx_b_scalar(b, a + 4, tnx_b_dtype(b, src)));
   return put_slices(l, a, src, ADD, results);
 }
@@ -309,15 +332,18 @@ tnx_status lower_index_reduce(tnx_lower *l, const tnx_arg *a, tnx_value *results
   bool include = arg_bool(a + 5);
   tnx_dtype t = tnx_b_dtype(b, x);
   if (mode < 0) return tnx_fail(TNX_INVALID_ARGUMENT, "reduce argument must be either prod, mean, amax or amin.");
-  if (tnx_b_rank(b, x) == 0 || tnx_b_rank(b, src) == 0 || is_half(t) || t != tnx_b_dtype(b, src) || t == TNX_BOOL || tnx_dtype_is_complex(t)) return uncovered(l, "rank or dtype");
-  tnx_value base = x;
+  if (t != tnx_b_dtype(b, src) || t == TNX_BOOL || tnx_dtype_is_complex(t)) return uncovered(l, "dtype");
+  tnx_dtype out = t;
+  t = tnx_acc_of(t);
+  tnx_value base = tnx_b_convert(b, at_least_1d(b, x), t), first = base;
+  src = tnx_b_convert(b, at_least_1d(b, src), t);
   if (!include) base = tnx_b_put(b, base, index, expand_like(b, neutral(b, mode, t), src), dim, SET);
   tnx_value r = tnx_b_put(b, base, index, src, dim, mode);
   if (arg_is(a + 4, "mean")) {
-    tnx_value count = tnx_b_put(b, full_like_f(b, x, t, include ? 1 : 0), index, full_like_f(b, src, t, 1), dim, ADD);
+    tnx_value count = tnx_b_put(b, full_like_f(b, first, t, include ? 1 : 0), index, full_like_f(b, src, t, 1), dim, ADD);
     r = tnx_b_binary(b, tnx_dtype_is_integral(t) ? TNX_OP_FLOORDIV : TNX_OP_DIV, r, tnx_b_binary_f(b, TNX_OP_MAX, count, 1));
   }
-  return give(l, results, r);
+  return give(l, results, tnx_b_convert(b, like_rank(b, r, x), out));
 }
 
 /* The i-th true element of the mask takes the i-th element of source. */

@@ -145,7 +145,9 @@ tnx_status lower_nll_loss_forward(tnx_lower *l, const tnx_arg *a, tnx_value *res
   tnx_value chosen = tnx_b_convert(b, tnx_b_gather(b, n.x, n.index, n.dim), n.acc);
   tnx_value loss = tnx_b_select(b, n.valid, neg(b, mul(b, chosen, n.weight)), tnx_b_const_f(b, n.acc, 0));
   tnx_value total = reduce(b, TNX_OP_REDUCE_SUM, expand_like(b, n.weight, n.valid), NULL, 0, false);
-  if (a[3].dim == NONE) {
+  if (a[3].dim == NONE && tnx_b_rank(b, n.x) == 1) {
+    loss = tnx_b_reshape(b, loss, 0, NULL);
+  } else if (a[3].dim == NONE) {
     loss = tnx_b_squeeze(b, loss, &n.dim, 1);
     total = tnx_b_const_f(b, n.acc, 0);
   } else {

@@ -268,7 +268,7 @@ static tnx_status batch_norm_row(tnx_lower *l, const tnx_arg *a, const tnx_arg *
   if (training && (rm || rv)) return uncovered(l, "running statistics in training");
   if (!training && (!rm || !rv)) return tnx_fail(TNX_INVALID_ARGUMENT, "Expected running_mean and running_var to be defined when training=False");
   batch_stats s = batch_norm(l, a[0].value, arg_value(a + 1), arg_value(a + 2), rm, rv, training, eps);
-  tnx_dtype stats = arg_value(a + 1) ? tnx_b_dtype(b, a[1].value) : tnx_acc_of(tnx_b_dtype(b, a[0].value));
+  tnx_dtype stats = tnx_b_dtype(b, arg_value(a + 1) ? a[1].value : a[0].value);
   if (!training) return give3(l, results, s.y, empty_vector(b, stats), empty_vector(b, stats));
   return give3(l, results, s.y, tnx_b_convert(b, s.mean, stats), tnx_b_convert(b, s.rstd, stats));
 }
@@ -283,7 +283,7 @@ tnx_status lower_batch_norm_functional(tnx_lower *l, const tnx_arg *a, tnx_value
   bool training = arg_bool(a + 5);
   double momentum = arg_number(a + 6, 0.1);
   batch_stats s = batch_norm(l, a[0].value, arg_value(a + 1), arg_value(a + 2), a[3].value, a[4].value, training, arg_number(a + 7, 1e-5));
-  tnx_dtype stats = arg_value(a + 1) ? tnx_b_dtype(b, a[1].value) : tnx_acc_of(tnx_b_dtype(b, a[0].value)), rt = tnx_b_dtype(b, a[3].value);
+  tnx_dtype stats = tnx_b_dtype(b, arg_value(a + 1) ? a[1].value : a[0].value), rt = tnx_b_dtype(b, a[3].value);
   l->n_results = 5;
   results[0] = s.y;
   results[1] = training ? tnx_b_convert(b, s.mean, stats) : empty_vector(b, stats);

@@ -11,11 +11,27 @@ static bool takes_complex(tnx_op op) {
   }
 }
 
+/* Functions of complex numbers by those there are; 0 for the others. */
+static tnx_value complex_form(tnx_builder *b, tnx_op op, tnx_value x) {
+  tnx_value one = tnx_b_const_f(b, tnx_b_dtype(b, x), 1);
+  switch (op) {
+    case TNX_OP_RSQRT: return divide(b, one, tnx_b_unary(b, TNX_OP_SQRT, x));
+    case TNX_OP_SIGMOID: return divide(b, one, add_f(b, tnx_b_unary(b, TNX_OP_EXP, neg(b, x)), 1));
+    case TNX_OP_EXP2: return tnx_b_unary(b, TNX_OP_EXP, mul_f(b, x, 0.69314718055994530942));
+    case TNX_OP_LOG2: return mul_f(b, tnx_b_unary(b, TNX_OP_LOG, x), 1.44269504088896340736);
+    case TNX_OP_LOG10: return mul_f(b, tnx_b_unary(b, TNX_OP_LOG, x), 0.43429448190325182765);
+    default: return 0;
+  }
+}
+
 /* Integers become the default float. */
 static tnx_status unary_float(tnx_lower *l, const tnx_arg *a, tnx_value *results, tnx_op op) {
   tnx_builder *b = &l->b;
   tnx_value x = a[0].value;
-  if (tnx_dtype_is_complex(tnx_b_dtype(b, x)) && !takes_complex(op)) return uncovered(l, "complex");
+  if (tnx_dtype_is_complex(tnx_b_dtype(b, x)) && !takes_complex(op)) {
+    tnx_value r = complex_form(b, op, x);
+    return r || b->status != TNX_OK ? give(l, results, r) : uncovered(l, "complex");
+  }
   return give(l, results, tnx_b_unary(b, op, tnx_b_convert(b, x, tnx_float_of(tnx_b_dtype(b, x)))));
 }
 
@@ -166,8 +182,10 @@ tnx_status lower_div_mode(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   if (o.t == TNX_BOOL || tnx_dtype_is_complex(o.t)) return uncovered(l, "dtype");
   if (arg_is(a + 2, "floor")) return give(l, results, tnx_b_binary(b, TNX_OP_FLOORDIV, o.x, o.y));
   if (!arg_is(a + 2, "trunc")) return tnx_fail(TNX_INVALID_ARGUMENT, "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '%s'", a[2].string);
-  tnx_value q = divide(b, o.x, o.y);
-  return give(l, results, tnx_dtype_is_integral(o.t) ? q : tnx_b_unary(b, TNX_OP_TRUNC, q));
+  if (tnx_dtype_is_integral(o.t)) return give(l, results, divide(b, o.x, o.y));
+  /* the quotient of halves is rounded before it is truncated, as PyTorch does */
+  tnx_value q = tnx_b_convert(b, divide(b, to_acc(b, o.x), to_acc(b, o.y)), o.t);
+  return give(l, results, tnx_b_convert(b, tnx_b_unary(b, TNX_OP_TRUNC, to_acc(b, q)), o.t));
 }
 
 /* Integers only to powers >= 0; the common exponents without pow, as PyTorch does. */

@@ -302,14 +302,15 @@ tnx_status lower_bucketize(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
 
 tnx_status lower_searchsorted(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
-  if (arg_value(a + 5)) return uncovered(l, "sorter");
   if (!few(b, a[0].value)) return uncovered(l, "long sequence");
   bool right = arg_bool(a + 3) || arg_is(a + 4, "right");
   if (arg_is(a + 4, "left") && a[4].kind == TNX_ARG_STRING && arg_bool(a + 3)) return tnx_fail(TNX_INVALID_ARGUMENT, "side and right can't be set to opposites");
   tnx_value x = arg_value(a + 1);
   if (!x) x = tnx_b_scalar(b, a + 1, promote_number(b, tnx_b_dtype(b, a[0].value), a + 1));
   if (tnx_b_rank(b, a[0].value) != 1 && (!x || tnx_b_rank(b, x) != tnx_b_rank(b, a[0].value))) return tnx_fail(TNX_SHAPE, "sorted_sequence's dimensions differ");
-  return give(l, results, count_before(b, a[0].value, x, right, arg_bool(a + 2) ? TNX_I32 : TNX_I64));
+  tnx_value sequence = a[0].value;
+  if (arg_value(a + 5) && tnx_b_rank(b, sequence)) sequence = tnx_b_gather(b, sequence, a[5].value, tnx_b_rank(b, sequence) - 1);
+  return give(l, results, count_before(b, sequence, x, right, arg_bool(a + 2) ? TNX_I32 : TNX_I64));
 }
 
 /* ---- membership ---- */

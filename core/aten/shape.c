@@ -9,7 +9,14 @@ static bool known(tnx_dim d) { return !tnx_dim_is_symbolic(d); }
 
 tnx_status lower_identity(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return give(l, results, a[0].value); }
 
+tnx_status lower_clone(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  take_format(l, a + 1);
+  return give(l, results, a[0].value);
+}
+
+/* (self, dtype, layout, device, pin_memory, non_blocking, memory_format) */
 tnx_status lower_to_copy(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  take_format(l, a + 6);
   return give(l, results, tnx_b_convert(&l->b, a[0].value, arg_dtype(a + 1, tnx_b_dtype(&l->b, a[0].value))));
 }
 
