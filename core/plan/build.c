@@ -54,7 +54,10 @@ tnx_status tnx_planner_need(tnx_planner *pl, tnx_value v, tnx_layout *out) {
   if (n->op == TNX_OP_BROADCAST) src = tnx_graph_producer(g, n->inputs[0]);
   if (tnx_op_get_info((tnx_op)src->op)->klass == TNX_CLASS_LEAF && src->op != TNX_OP_INPUT) { /* a constant in memory */
     TNX_TRY(tnx_planner_dest(pl, v, out));
-    return tnx_planner_fill(pl, v, out);
+    pl->loc[v].buffer = 0; /* it is not there before it is filled: the fill computes it */
+    TNX_TRY(tnx_planner_fill(pl, v, out));
+    pl->loc[v] = *out;
+    return TNX_OK;
   }
   if (klass != TNX_CLASS_VIEW) return tnx_fail(TNX_INTERNAL, "%s is read before it is computed", tnx_op_get_info((tnx_op)n->op)->name);
   tnx_layout x;
