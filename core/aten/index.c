@@ -216,6 +216,7 @@ static tnx_status scatter(tnx_lower *l, const tnx_arg *a, tnx_value src, int mod
   tnx_value x = a[0].value, index = a[2].value;
   int dim = dim_of(l, a + 1, x);
   if (!src) return b->status;
+  if (tnx_b_numel(b, index) == 0) return give(l, results, x); /* of any dtype and rank */
   if (tnx_b_dtype(b, x) != tnx_b_dtype(b, src)) return tnx_fail(TNX_DTYPE, "scatter(): Expected self.dtype to be equal to src.dtype");
   if (tnx_b_rank(b, x) == 0 || tnx_b_rank(b, index) == 0 || tnx_b_rank(b, src) == 0)
     return give(l, results, like_rank(b, tnx_b_scatter(b, at_least_1d(b, x), at_least_1d(b, index), at_least_1d(b, src), dim, mode), x));
@@ -355,7 +356,7 @@ tnx_status lower_masked_scatter(tnx_lower *l, const tnx_arg *a, tnx_value *resul
   int rank = tnx_b_broadcast_shape(b, tnx_b_rank(b, x), tnx_b_sizes(b, x), tnx_b_rank(b, mask), tnx_b_sizes(b, mask), sizes);
   if (rank < 0 || !source) return b->status;
   x = tnx_b_broadcast_to(b, x, rank, sizes), mask = tnx_b_convert(b, tnx_b_broadcast_to(b, mask, rank, sizes), TNX_BOOL);
-  if (tnx_b_numel(b, source) == 0) return uncovered(l, "empty source");
+  if (tnx_b_numel(b, source) == 0) return give(l, results, x);
   tnx_value chosen = flat(b, mask), order = tnx_b_scan(b, TNX_OP_CUMSUM, tnx_b_convert(b, chosen, TNX_I64), 0);
   tnx_value at = tnx_b_select(b, chosen, add_f(b, order, -1), tnx_b_const_i(b, TNX_I64, 0));
   tnx_value taken = tnx_b_reshape(b, tnx_b_take(b, source, at, 0), rank, sizes);

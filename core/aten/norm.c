@@ -89,9 +89,7 @@ tnx_status lower_native_layer_norm(tnx_lower *l, const tnx_arg *a, tnx_value *re
   tnx_value mu = mean_of(b, x, dims, n), diff = sub(b, x, mu);
   tnx_value rstd = tnx_b_unary(b, TNX_OP_RSQRT, add_f(b, mean_of(b, mul(b, diff, diff), dims, n), arg_number(a + 4, 1e-5)));
   tnx_value y = affine(b, mul(b, diff, rstd), weight, bias, acc);
-  /* half inputs with float32 parameters keep float32 statistics */
-  tnx_dtype stats = weight ? tnx_b_dtype(b, weight) : bias ? tnx_b_dtype(b, bias) : t;
-  return give3(l, results, tnx_b_convert(b, y, t), tnx_b_convert(b, mu, stats), tnx_b_convert(b, rstd, stats));
+  return give3(l, results, tnx_b_convert(b, y, t), mu, rstd); /* statistics stay in the computation dtype, as on accelerators */
 }
 
 /* Sums over the dimensions in front of the last n. */
@@ -186,9 +184,8 @@ tnx_status lower_native_group_norm(tnx_lower *l, const tnx_arg *a, tnx_value *re
   if (weight) weight = tnx_b_reshape(b, weight, 4, per_channel);
   if (bias) bias = tnx_b_reshape(b, bias, 4, per_channel);
   tnx_value y = affine(b, mul(b, diff, rstd), weight, bias, acc);
-  tnx_dtype p = arg_value(a + 1) ? tnx_b_dtype(b, a[1].value) : t;
   y = tnx_b_reshape(b, tnx_b_convert(b, y, t), tnx_b_rank(b, a[0].value), tnx_b_sizes(b, a[0].value));
-  return give3(l, results, y, tnx_b_convert(b, tnx_b_reshape(b, mu, 2, stats), p), tnx_b_convert(b, tnx_b_reshape(b, rstd, 2, stats), p));
+  return give3(l, results, y, tnx_b_convert(b, tnx_b_reshape(b, mu, 2, stats), t), tnx_b_convert(b, tnx_b_reshape(b, rstd, 2, stats), t));
 }
 
 tnx_status lower_native_group_norm_backward(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
@@ -260,21 +257,24 @@ static tnx_value empty_vector(tnx_builder *b, tnx_dtype t) {
   return tnx_b_full(b, tnx_b_const_f(b, t, 0), 1, &zero);
 }
 
-/* Inference, or training without running statistics to update: those are written in place and so need the functional form. */
-static tnx_status batch_norm_row(tnx_lower *l, const tnx_arg *a, const tnx_arg *running_mean, const tnx_arg *running_var, bool training, double eps, tnx_value *results) {
+/* Inference, or training without running statistics to update: those are written in place and so need the functional form. The saved statistics
+ * of native_batch_norm have the weight's dtype and are empty in inference; those of the newer operators are always there, in the computation dtype. */
+static tnx_status batch_norm_row(tnx_lower *l, const tnx_arg *a, const tnx_arg *running_mean, const tnx_arg *running_var, bool training, double eps, bool legit,
+                                 tnx_value *results) {
   tnx_builder *b = &l->b;
   tnx_value rm = running_mean ? arg_value(running_mean) : 0, rv = running_var ? arg_value(running_var) : 0;
   if (!batch_norm_covers(l, a[0].value)) return uncovered(l, "dtype or rank");
   if (training && (rm || rv)) return uncovered(l, "running statistics in training");
   if (!training && (!rm || !rv)) return tnx_fail(TNX_INVALID_ARGUMENT, "Expected running_mean and running_var to be defined when training=False");
   batch_stats s = batch_norm(l, a[0].value, arg_value(a + 1), arg_value(a + 2), rm, rv, training, eps);
+  if (legit) return give3(l, results, s.y, s.mean, s.rstd);
   tnx_dtype stats = tnx_b_dtype(b, arg_value(a + 1) ? a[1].value : a[0].value);
   if (!training) return give3(l, results, s.y, empty_vector(b, stats), empty_vector(b, stats));
   return give3(l, results, s.y, tnx_b_convert(b, s.mean, stats), tnx_b_convert(b, s.rstd, stats));
 }
-tnx_status lower_native_batch_norm(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return batch_norm_row(l, a, a + 3, a + 4, arg_bool(a + 5), arg_number(a + 7, 1e-5), results); }
-tnx_status lower_batch_norm_no_training(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return batch_norm_row(l, a, a + 3, a + 4, false, arg_number(a + 6, 1e-5), results); }
-tnx_status lower_batch_norm_no_stats(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return batch_norm_row(l, a, NULL, NULL, arg_bool(a + 3), arg_number(a + 5, 1e-5), results); }
+tnx_status lower_native_batch_norm(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return batch_norm_row(l, a, a + 3, a + 4, arg_bool(a + 5), arg_number(a + 7, 1e-5), false, results); }
+tnx_status lower_batch_norm_no_training(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return batch_norm_row(l, a, a + 3, a + 4, false, arg_number(a + 6, 1e-5), true, results); }
+tnx_status lower_batch_norm_no_stats(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return batch_norm_row(l, a, NULL, NULL, arg_bool(a + 3), arg_number(a + 5, 1e-5), true, results); }
 
 /* The functional form: the new running statistics are results 3 and 4. */
 tnx_status lower_batch_norm_functional(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
@@ -283,16 +283,15 @@ tnx_status lower_batch_norm_functional(tnx_lower *l, const tnx_arg *a, tnx_value
   bool training = arg_bool(a + 5);
   double momentum = arg_number(a + 6, 0.1);
   batch_stats s = batch_norm(l, a[0].value, arg_value(a + 1), arg_value(a + 2), a[3].value, a[4].value, training, arg_number(a + 7, 1e-5));
-  tnx_dtype stats = tnx_b_dtype(b, arg_value(a + 1) ? a[1].value : a[0].value), rt = tnx_b_dtype(b, a[3].value);
+  tnx_dtype rt = tnx_acc_of(tnx_b_dtype(b, a[3].value));
   l->n_results = 5;
   results[0] = s.y;
-  results[1] = training ? tnx_b_convert(b, s.mean, stats) : empty_vector(b, stats);
-  results[2] = training ? tnx_b_convert(b, s.rstd, stats) : empty_vector(b, stats);
+  results[1] = s.mean, results[2] = s.rstd;
   results[3] = a[3].value, results[4] = a[4].value;
   if (training) {
     tnx_value count = dim_number(b, s.count, tnx_b_dtype(b, s.var)), unbiased = mul(b, s.var, divide(b, count, add_f(b, count, -1)));
-    results[3] = add(b, mul_f(b, a[3].value, 1 - momentum), mul_f(b, tnx_b_convert(b, s.mean, rt), momentum));
-    results[4] = add(b, mul_f(b, a[4].value, 1 - momentum), mul_f(b, tnx_b_convert(b, unbiased, rt), momentum));
+    results[3] = add(b, mul_f(b, tnx_b_convert(b, a[3].value, rt), 1 - momentum), mul_f(b, tnx_b_convert(b, s.mean, rt), momentum));
+    results[4] = add(b, mul_f(b, tnx_b_convert(b, a[4].value, rt), 1 - momentum), mul_f(b, tnx_b_convert(b, unbiased, rt), momentum));
   }
   return b->status;
 }
