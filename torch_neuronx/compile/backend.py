@@ -175,11 +175,22 @@ neuron_backend.backend_ctx_ctor = _automatic_dynamic  # type: ignore[attr-define
 
 
 def _forward_backend_context() -> None:
-    """Dynamo reads ``backend_ctx_ctor`` from the backend it is given, but ``torch.compile`` wraps a backend named by a string in an object that hides the
-    attribute. This makes the wrapper show it; other backends keep Dynamo's default."""
+    """Dynamo reads ``backend_ctx_ctor`` from the backend it is given, but ``torch.compile`` puts a backend into an object of its own first, which does not have the
+    attribute. This gives it the attribute where the backend has one; other backends are untouched."""
     wrapper = torch._TorchCompileWrapper
-    if not hasattr(wrapper, "backend_ctx_ctor"):
-        wrapper.backend_ctx_ctor = property(lambda self: getattr(self.compiler_fn, "backend_ctx_ctor", contextlib.nullcontext))
+    plain_init = wrapper.__init__
+    if getattr(plain_init, "_forwards_backend_context", False):
+        return
+
+    @functools.wraps(plain_init)
+    def init(self, *args, **kwargs):
+        plain_init(self, *args, **kwargs)
+        context = getattr(self.compiler_fn, "backend_ctx_ctor", None)
+        if context is not None:
+            self.backend_ctx_ctor = context
+
+    init._forwards_backend_context = True  # type: ignore[attr-defined]
+    wrapper.__init__ = init
 
 
 _forward_backend_context()

@@ -1,0 +1,223 @@
+"""torch.compile(backend="neuron"): graphs, dynamic shapes, mutation, training, metrics."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+import torch_neuronx
+from torch_neuronx.compile import get_dynamo_metrics, reset_dynamo_metrics, set_model_name
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    counters.clear()
+    reset_dynamo_metrics()
+    torch_neuronx.clear_op_tracking()
+    yield
+    assert torch.neuron.fallback_counts() == {}
+
+
+def compare(fn, *args, **options):
+    """fn on the CPU, and compiled on the device."""
+    want = fn(*args)
+    got = torch.compile(fn, backend="neuron", **options)(*(a.to("neuron") if isinstance(a, torch.Tensor) else a for a in args))
+    torch.testing.assert_close(torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.cpu(), got), want)
+
+
+def frames():
+    return counters["frames"]["ok"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_pointwise_and_reductions(dtype):
+    def f(x, y):
+        z = (x * y + 1).tanh()
+        return z, z.mean(-1), torch.softmax(z, 0), (x > y).sum()
+
+    compare(f, torch.randn(6, 7).to(dtype), torch.randn(7).to(dtype))
+
+
+def test_views_and_matmul():
+    def f(x, w):
+        h = (x @ w.t()).view(2, 3, 2, 4).transpose(1, 2)
+        return torch.cat([h[..., :2], -h[..., 2:]], -1).flatten(1), h[:, 0]
+
+    compare(f, torch.randn(2, 3, 5), torch.randn(8, 5))
+
+
+def test_integers_and_indexing():
+    def f(table, i):
+        return table[i], table.index_select(0, i[:2]), torch.arange(i.shape[0], device=i.device) * 3 // 2, i.argmax()
+
+    compare(f, torch.randn(9, 4), torch.tensor([3, 0, -1 % 9, 8]))
+
+
+def test_attention():
+    def f(q, k, v, m):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=m, enable_gqa=True)
+
+    compare(f, torch.randn(2, 6, 5, 16), torch.randn(2, 3, 7, 16), torch.randn(2, 3, 7, 16), torch.rand(2, 1, 5, 7) > 0.2)
+
+
+def test_dynamic_compiles_once():
+    def f(x):
+        return torch.cat([x, x.flip(0)]).cumsum(0) / x.shape[0]
+
+    g = torch.compile(f, backend="neuron", dynamic=True)
+    for n in (3, 5, 8, 13, 64):
+        x = torch.randn(n, 3)
+        torch.testing.assert_close(g(x.to("neuron")).cpu(), f(x))
+    assert frames() == 1
+    assert [m.dynamic for m in get_dynamo_metrics()] == [True]
+
+
+def test_static_request_becomes_dynamic_at_the_second_size():
+    g = torch.compile(lambda x: x.sin() * 2, backend="neuron", dynamic=False)
+    for n in (3, 5, 8, 13):
+        x = torch.randn(n, 4)
+        torch.testing.assert_close(g(x.to("neuron")).cpu(), x.sin() * 2)
+    assert frames() == 2
+
+
+def test_static_request_is_kept_where_the_variable_says_so(monkeypatch):
+    monkeypatch.setenv("TORCH_NEURONX_AUTOMATIC_DYNAMIC", "0")
+    g = torch.compile(lambda x: x.sin() * 2, backend="neuron", dynamic=False)
+    for n in (3, 5, 8):
+        g(torch.randn(n, 4).to("neuron"))
+    assert frames() == 3
+
+
+def test_inputs_are_mutated_in_place():
+    def f(cache, i, row):
+        cache.index_copy_(0, i, row)
+        cache[0] += 1
+        return cache.sum(0)
+
+    cache, i, row = torch.randn(6, 3), torch.tensor([2]), torch.randn(1, 3)
+    on_device = cache.to("neuron")
+    address = on_device.data_ptr()
+    got = torch.compile(f, backend="neuron")(on_device, i.to("neuron"), row.to("neuron"))
+    want = f(cache, i, row)
+    torch.testing.assert_close(got.cpu(), want)
+    torch.testing.assert_close(on_device.cpu(), cache)
+    assert on_device.data_ptr() == address
+
+
+def test_swap_of_two_inputs():
+    def f(a, b):
+        t = a.clone()
+        a.copy_(b)
+        b.copy_(t)
+        return a + b
+
+    a, b = torch.randn(5), torch.randn(5)
+    da, db = a.to("neuron"), b.to("neuron")
+    torch.compile(f, backend="neuron")(da, db)
+    torch.testing.assert_close(da.cpu(), b)
+    torch.testing.assert_close(db.cpu(), a)
+
+
+def test_graph_break():
+    def f(x):
+        y = x + 1
+        torch._dynamo.graph_break()
+        return y * 2
+
+    compare(f, torch.randn(4))
+    assert len(get_dynamo_metrics()) == 2
+
+
+def test_cpu_inputs_are_brought_over():
+    f = torch.compile(lambda x, y: x + y, backend="neuron")
+    torch.testing.assert_close(f(torch.ones(3).to("neuron"), torch.tensor(2.0)).cpu(), torch.full((3,), 3.0))
+    f = torch.compile(lambda x, s: x * s, backend="neuron")
+    torch.testing.assert_close(f(torch.ones(3).to("neuron"), torch.tensor(2.5)).cpu(), torch.full((3,), 2.5))
+
+
+def test_outputs_that_are_inputs_views_and_numbers():
+    def f(x):
+        return x, x.t(), x.shape[0], None, x[1:]
+
+    x = torch.randn(3, 4)
+    got = torch.compile(f, backend="neuron", dynamic=True)(x.to("neuron"))
+    want = f(x)
+    assert got[2:4] == want[2:4]
+    for a, b in zip((got[0], got[1], got[4]), (want[0], want[1], want[4])):
+        torch.testing.assert_close(a.cpu(), b)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_training_step(dynamic):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.LayerNorm(16), torch.nn.Linear(16, 3))
+    on_device = copy.deepcopy(model).to("neuron")
+    compiled = torch.compile(on_device, backend="neuron", dynamic=dynamic)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, on_device)]
+    for _ in range(3):
+        x, y = torch.randn(5, 8), torch.randint(0, 3, (5,))
+        for m, o, d in ((model, optimizers[0], "cpu"), (compiled, optimizers[1], "neuron")):
+            o.zero_grad()
+            torch.nn.functional.cross_entropy(m(x.to(d)), y.to(d)).backward()
+            o.step()
+    for a, b in zip(model.parameters(), on_device.parameters()):
+        torch.testing.assert_close(b.detach().cpu(), a.detach())
+
+
+def test_random_numbers_are_those_of_eager():
+    def f(x):
+        return torch.nn.functional.dropout(x, 0.5), torch.rand_like(x)
+
+    x = torch.ones(64, 64).to("neuron")
+    torch.manual_seed(7)
+    want = f(x)
+    torch.manual_seed(7)
+    got = torch.compile(f, backend="neuron")(x)
+    for a, b in zip(got, want):
+        torch.testing.assert_close(a.cpu(), b.cpu(), rtol=0, atol=0)
+    again = torch.compile(f, backend="neuron")(x)
+    assert not torch.equal(again[1].cpu(), got[1].cpu())
+
+
+def test_a_graph_that_is_not_covered_runs_by_operator_with_a_warning():
+    def f(x):
+        return torch.linalg.inv(x)
+
+    x = torch.randn(3, 3) + 3 * torch.eye(3)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        got = torch.compile(f, backend="neuron")(x.to("neuron"))
+    torch.testing.assert_close(got.cpu(), f(x))
+    assert any("operator by operator" in str(w.message) for w in seen)
+    with pytest.raises(Exception, match="linalg"):
+        torch.compile(f, backend="neuron", options={"fallback_execution": False})(x.to("neuron"))
+    torch_neuronx.clear_op_tracking()  # linalg is a counted fallback
+
+
+def test_unknown_option_and_mode():
+    with pytest.raises(Exception, match="no option nonsense"):
+        torch.compile(lambda x: x + 1, backend="neuron", options={"nonsense": 1})(torch.ones(1).to("neuron"))
+
+
+def test_metrics():
+    set_model_name("toy")
+    try:
+        torch.compile(lambda x: x + 1, backend="neuron")(torch.ones(2).to("neuron"))
+    finally:
+        set_model_name("model")
+    (m,) = get_dynamo_metrics()
+    assert m.model_name == "toy" and m.graph_name.startswith("toy_") and m.graph_node_count >= 3
+    assert 0 < m.torch_neuronx_compile_us < 1e6 and m.torch_neuronx_lower_us > 0
+    assert counters["neuron"]["compiled_graphs"] == 1
+
+
+def test_a_bad_index_is_an_error_and_the_device_goes_on():
+    f = torch.compile(lambda t, i: t[i], backend="neuron")
+    t = torch.randn(4, 2).to("neuron")
+    f(t, torch.tensor([1, 9]).to("neuron"))
+    with pytest.raises(IndexError, match="out of bounds for dimension with size 4"):
+        torch.neuron.synchronize()
+    torch.testing.assert_close(f(t, torch.tensor([1, 3]).to("neuron")).cpu(), t.cpu()[[1, 3]])
