@@ -27,8 +27,6 @@
 
 namespace py = pybind11;
 
-extern "C" tnx_status tnx_plan_text(const tnx_plan*, char**) __attribute__((weak));
-
 namespace torch_neuronx {
 namespace {
 
