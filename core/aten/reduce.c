@@ -264,7 +264,12 @@ tnx_status lower_histc(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   }
   tnx_value inside = tnx_b_binary(b, TNX_OP_AND, tnx_b_binary(b, TNX_OP_GE, x, low), tnx_b_binary(b, TNX_OP_LE, x, high));
   tnx_value width = sub(b, high, low), from = sub(b, x, low);
-  tnx_value at = acc == TNX_I64 ? divide(b, mul_f(b, from, (double)bins), width) : mul_f(b, divide(b, from, width), (double)bins);
+  /* halves are rounded after every operation, as PyTorch computes the place in the operand's dtype */
+  tnx_dtype step = tnx_dtype_is_integral(t) ? acc : t;
+  from = tnx_b_convert(b, tnx_b_convert(b, from, step), acc);
+  tnx_value at = tnx_b_convert(b, tnx_b_convert(b, mul_f(b, from, (double)bins), step), acc);
+  at = divide(b, at, tnx_b_convert(b, tnx_b_convert(b, width, step), acc));
+  at = tnx_b_convert(b, at, step);
   at = tnx_b_select(b, inside, tnx_b_convert(b, at, TNX_I64), tnx_b_const_i(b, TNX_I64, 0));
   at = tnx_b_binary_f(b, TNX_OP_MIN, at, (double)(bins - 1));
   tnx_value zeros = tnx_b_full(b, tnx_b_const_i(b, t, 0), 1, &n_bins);
