@@ -42,6 +42,13 @@ tnx_status tnx_planner_dest(tnx_planner *pl, tnx_value v, tnx_layout *out) {
   return TNX_OK;
 }
 
+/* A constant, a coordinate or a size, perhaps broadcast: in no memory until it is written somewhere. */
+static bool is_fill(const tnx_planner *pl, tnx_value v) {
+  const tnx_node *n = tnx_graph_producer(pl->g, v);
+  if (n->op == TNX_OP_BROADCAST) n = tnx_graph_producer(pl->g, n->inputs[0]);
+  return tnx_op_get_info((tnx_op)n->op)->klass == TNX_CLASS_LEAF && n->op != TNX_OP_INPUT;
+}
+
 tnx_status tnx_planner_need(tnx_planner *pl, tnx_value v, tnx_layout *out) {
   if (pl->loc[v].buffer) {
     *out = pl->loc[v];
@@ -50,9 +57,7 @@ tnx_status tnx_planner_need(tnx_planner *pl, tnx_value v, tnx_layout *out) {
   tnx_graph *g = pl->g;
   const tnx_node *n = tnx_graph_producer(g, v);
   uint8_t klass = tnx_op_get_info((tnx_op)n->op)->klass;
-  const tnx_node *src = n;
-  if (n->op == TNX_OP_BROADCAST) src = tnx_graph_producer(g, n->inputs[0]);
-  if (tnx_op_get_info((tnx_op)src->op)->klass == TNX_CLASS_LEAF && src->op != TNX_OP_INPUT) { /* a constant in memory */
+  if (is_fill(pl, v)) {
     TNX_TRY(tnx_planner_dest(pl, v, out));
     pl->loc[v].buffer = 0; /* it is not there before it is filled: the fill computes it */
     TNX_TRY(tnx_planner_fill(pl, v, out));
@@ -86,8 +91,7 @@ tnx_status tnx_planner_need(tnx_planner *pl, tnx_value v, tnx_layout *out) {
 static tnx_status copy_unless_there(tnx_planner *pl, tnx_value v, const tnx_layout *dest) {
   tnx_layout x;
   const tnx_node *n = tnx_graph_producer(pl->g, v);
-  const tnx_node *src = n->op == TNX_OP_BROADCAST ? tnx_graph_producer(pl->g, n->inputs[0]) : n;
-  if (!pl->loc[v].buffer && tnx_op_get_info((tnx_op)src->op)->klass == TNX_CLASS_LEAF && src->op != TNX_OP_INPUT) return tnx_planner_fill(pl, v, dest);
+  if (!pl->loc[v].buffer && is_fill(pl, v)) return tnx_planner_fill(pl, v, dest);
   if (!pl->loc[v].buffer && n->op == TNX_OP_RESHAPE) { /* strides that allow no view: the copy that is due anyway goes straight there */
     tnx_layout whole, direct;
     bool is_view, fits;
@@ -406,26 +410,47 @@ static tnx_status bind_outputs(tnx_planner *pl) {
   return TNX_OK;
 }
 
-/* What was not computed in place is copied at the end: new outputs first, since they may be old contents of inputs that are overwritten. */
+/* Is this layout a part of an input's memory that some output goes into? */
+static bool is_mutated_input(const tnx_planner *pl, const tnx_layout *l) {
+  const tnx_buffer *b = &pl->p->buffers.data[l->buffer];
+  if (b->kind != TNX_BUFFER_INPUT) return false;
+  for (uint32_t i = 0; i < pl->g->outputs.len; i++) {
+    uint32_t into = pl->g->outputs.data[i].into;
+    if (into == TNX_NO_TENSOR || !pl->g->outputs.data[i].value) continue;
+    const tnx_input *x = &pl->g->inputs.data[into], *y = &pl->g->inputs.data[b->index];
+    if (into == b->index || x->overlaps || y->overlaps || (x->alias != TNX_NO_TENSOR && x->alias == y->alias)) return true;
+  }
+  return false;
+}
+
+/* What was not computed in place is copied at the end. New outputs come first, since they may be old contents of inputs that are overwritten; then old contents that
+ * other inputs are to receive are saved; then inputs are overwritten. */
 static tnx_status finish_outputs(tnx_planner *pl) {
   tnx_graph *g = pl->g;
-  for (int part = 0; part < 2; part++)
-    for (uint32_t i = 0; i < g->outputs.len; i++) {
-      const tnx_output *o = &g->outputs.data[i];
-      bool is_new = o->into == TNX_NO_TENSOR;
-      if (!o->value || is_new != (part == 0)) continue;
-      const tnx_layout *dest = is_new ? &pl->p->outputs.data[i].layout : &pl->loc[g->inputs.data[o->into].value];
-      tnx_layout x;
-      if (part == 1 && pl->loc[o->value].buffer && pl->p->buffers.data[pl->loc[o->value].buffer].kind == TNX_BUFFER_INPUT &&
-          !tnx_layout_equal(&pl->loc[o->value], dest)) {
-        /* from an input into another one: an earlier copy of this loop may have overwritten it, so all such sources are saved first */
-        TNX_TRY(new_temp(pl, &g->values.data[o->value], &x));
-        TNX_TRY(tnx_planner_copy(pl, &pl->loc[o->value], &x));
-        TNX_TRY(tnx_planner_copy(pl, &x, dest));
-        continue;
-      }
-      TNX_TRY(copy_unless_there(pl, o->value, dest));
-    }
+  for (uint32_t i = 0; i < g->outputs.len; i++) {
+    const tnx_output *o = &g->outputs.data[i];
+    if (o->value && o->into == TNX_NO_TENSOR) TNX_TRY(copy_unless_there(pl, o->value, &pl->p->outputs.data[i].layout));
+  }
+  tnx_layout *from = TNX_ARENA_ARRAY(&pl->a.arena, tnx_layout, g->outputs.len);
+  if (!from) return no_memory();
+  for (uint32_t i = 0; i < g->outputs.len; i++) {
+    const tnx_output *o = &g->outputs.data[i];
+    if (!o->value || o->into == TNX_NO_TENSOR || is_fill(pl, o->value)) continue;
+    const tnx_layout *dest = &pl->loc[g->inputs.data[o->into].value];
+    TNX_TRY(tnx_planner_need(pl, o->value, &from[i]));
+    if (!is_mutated_input(pl, &from[i]) || tnx_layout_equal(&from[i], dest)) continue;
+    tnx_layout saved;
+    TNX_TRY(new_temp(pl, &g->values.data[o->value], &saved));
+    TNX_TRY(tnx_planner_copy(pl, &from[i], &saved));
+    from[i] = saved;
+  }
+  for (uint32_t i = 0; i < g->outputs.len; i++) {
+    const tnx_output *o = &g->outputs.data[i];
+    if (!o->value || o->into == TNX_NO_TENSOR) continue;
+    const tnx_layout *dest = &pl->loc[g->inputs.data[o->into].value];
+    if (is_fill(pl, o->value)) TNX_TRY(tnx_planner_fill(pl, o->value, dest));
+    else if (!tnx_layout_equal(&from[i], dest)) TNX_TRY(tnx_planner_copy(pl, &from[i], dest));
+  }
   return TNX_OK;
 }
 
