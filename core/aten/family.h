@@ -115,6 +115,8 @@ static inline tnx_value reduce(tnx_builder *b, tnx_op op, tnx_value x, const int
   if (tnx_b_rank(b, x) == 0) return op == TNX_OP_ARGMAX || op == TNX_OP_ARGMIN ? tnx_b_const_i(b, TNX_I64, 0) : x;
   return tnx_b_reduce(b, op, x, dims, n, keepdim);
 }
+/* Known to differ. Symbolic sizes that should be equal are taken to be: Dynamo guards them. */
+static inline bool differ(tnx_dim x, tnx_dim y) { return x != y && !tnx_dim_is_symbolic(x) && !tnx_dim_is_symbolic(y); }
 /* A size as a number of dtype t. */
 static inline tnx_value dim_number(tnx_builder *b, tnx_dim d, tnx_dtype t) { return tnx_b_convert(b, tnx_b_dimval(b, d), t); }
 

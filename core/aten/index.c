@@ -162,7 +162,7 @@ static tnx_value masked_put(tnx_lower *l, const tnx_arg *a) {
   if ((t != TNX_BOOL && t != TNX_U8) || rest < 0 || (tnx_b_dtype(b, value) != xt && tnx_b_numel(b, value) != 1)) return 0;
   tnx_dim flat[TNX_MAX_RANK] = {1};
   for (int i = 0; i < rm; i++) {
-    if (tnx_b_size(b, mask, i) != tnx_b_size(b, x, i)) return tnx_b_fail(b, TNX_INDEX, "The shape of the mask does not match the shape of the indexed tensor");
+    if (differ(tnx_b_size(b, mask, i), tnx_b_size(b, x, i))) return tnx_b_fail(b, TNX_INDEX, "The shape of the mask does not match the shape of the indexed tensor");
     flat[0] = tnx_b_dim_mul(b, flat[0], tnx_b_size(b, x, i));
   }
   for (int i = 0; i < rest; i++) flat[i + 1] = tnx_b_size(b, x, rm + i);

@@ -6,7 +6,7 @@ tnx_value lower_product_of(tnx_builder *b, tnx_value x, tnx_value y) {
   tnx_dtype t = tnx_b_dtype(b, x);
   if (tnx_dtype_is_float(t)) return tnx_b_matmul(b, x, y);
   if (t != tnx_b_dtype(b, y)) return tnx_b_fail(b, TNX_DTYPE, "expected m1 and m2 to have the same dtype");
-  if (tnx_b_size(b, x, -1) != tnx_b_size(b, y, -2)) return tnx_b_fail(b, TNX_SHAPE, "mat1 and mat2 shapes cannot be multiplied");
+  if (differ(tnx_b_size(b, x, -1), tnx_b_size(b, y, -2))) return tnx_b_fail(b, TNX_SHAPE, "mat1 and mat2 shapes cannot be multiplied");
   tnx_dtype acc = tnx_dtype_is_integral(t) ? TNX_I64 : t;
   /* [.., m, 1, k] * [.., 1, n, k] summed over k */
   tnx_value left = tnx_b_unsqueeze(b, tnx_b_convert(b, x, acc), tnx_b_rank(b, x) - 1);
@@ -40,7 +40,7 @@ tnx_status lower_mm(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
 
 tnx_status lower_bmm(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   if (!ranks(l, a, 3, a + 1, 3) || !dtypes(l, a, a + 1)) return l->b.status;
-  if (tnx_b_size(&l->b, a[0].value, 0) != tnx_b_size(&l->b, a[1].value, 0)) return tnx_fail(TNX_SHAPE, "batch sizes differ");
+  if (differ(tnx_b_size(&l->b, a[0].value, 0), tnx_b_size(&l->b, a[1].value, 0))) return tnx_fail(TNX_SHAPE, "batch sizes differ");
   return give(l, results, lower_product_of(&l->b, a[0].value, a[1].value));
 }
 
@@ -82,7 +82,7 @@ tnx_status lower_addbmm(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
   if (!ranks(l, a + 1, 3, a + 2, 3)) return b->status;
   const tnx_dim *sx = tnx_b_sizes(b, a[1].value), *sy = tnx_b_sizes(b, a[2].value);
-  if (sx[0] != sy[0] || sx[2] != sy[1]) return tnx_fail(TNX_SHAPE, "Incompatible matrix sizes for bmm");
+  if (differ(sx[0], sy[0]) || differ(sx[2], sy[1])) return tnx_fail(TNX_SHAPE, "Incompatible matrix sizes for bmm");
   tnx_dim inner = tnx_b_dim_mul(b, sx[0], sx[2]), left[2] = {sx[1], inner}, right[2] = {inner, sy[2]};
   tnx_arg x = a[1], y = a[2];
   x.value = tnx_b_reshape(b, tnx_b_swap_dims(b, x.value, 0, 1), 2, left);
@@ -138,7 +138,7 @@ tnx_status lower_outer(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
 static tnx_status dot(tnx_lower *l, const tnx_arg *a, bool conjugate, tnx_value *results) {
   tnx_builder *b = &l->b;
   if (!ranks(l, a, 1, a + 1, 1) || !dtypes(l, a, a + 1)) return b->status;
-  if (tnx_b_size(b, a[0].value, 0) != tnx_b_size(b, a[1].value, 0)) return tnx_fail(TNX_SHAPE, "inconsistent tensor size");
+  if (differ(tnx_b_size(b, a[0].value, 0), tnx_b_size(b, a[1].value, 0))) return tnx_fail(TNX_SHAPE, "inconsistent tensor size");
   tnx_value x = a[0].value;
   if (conjugate && tnx_dtype_is_complex(tnx_b_dtype(b, x))) x = tnx_b_unary(b, TNX_OP_CONJ, x);
   int both[2] = {0, 1};

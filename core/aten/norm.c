@@ -59,7 +59,7 @@ static int trailing_dims(tnx_lower *l, tnx_value x, const tnx_arg *shape, int *d
   }
   for (int i = 0; i < n; i++) {
     dims[i] = rank - n + i;
-    if (tnx_b_size(&l->b, x, dims[i]) != shape->dims[i]) {
+    if (differ(tnx_b_size(&l->b, x, dims[i]), shape->dims[i])) {
       tnx_b_fail(&l->b, TNX_SHAPE, "normalized_shape does not fit the input");
       return -1;
     }
