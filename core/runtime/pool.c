@@ -178,6 +178,13 @@ static void run_shared(tnx_team *t, int workers, int64_t begin, int64_t n, int64
   }
 }
 
+/* How many threads compute now. While no thread of the host waits, one of them is likely busy queueing the next operators; where the team has as many threads as there are
+ * cores, one of them leaves its core to it: in eager code Python is the slower side, and a helper that preempts it costs more than it gains. */
+static int engaged(const tnx_pool *pool) {
+  bool host_runs = atomic_load_explicit(&tnx_rt.waiters, memory_order_relaxed) == 0;
+  return host_runs && pool->workers >= tnx_rt.cores ? pool->workers - 1 : pool->workers;
+}
+
 void tnx_pool_for(tnx_pool *pool, int64_t n, int64_t grain, tnx_range_fn fn, void *ctx) {
   if (n <= 0) return;
   if (grain < 1) grain = 1;
@@ -188,7 +195,8 @@ void tnx_pool_for(tnx_pool *pool, int64_t n, int64_t grain, tnx_range_fn fn, voi
     return;
   }
   for (int64_t i = 0; i < n;) {
-    if (atomic_exchange_explicit(&t->busy, true, memory_order_acquire)) {
+    int workers = engaged(pool);
+    if (workers < 2 || atomic_exchange_explicit(&t->busy, true, memory_order_acquire)) {
       int64_t end = n - i < grain ? n : i + grain;
       fn(ctx, i, end, 0);
       i = end;
@@ -199,7 +207,7 @@ void tnx_pool_for(tnx_pool *pool, int64_t n, int64_t grain, tnx_range_fn fn, voi
     int outer_worker = inside_worker;
     inside = t;
     inside_worker = 0;
-    run_shared(t, pool->workers, i, end, grain, fn, ctx);
+    run_shared(t, workers, i, end, grain, fn, ctx);
     inside = outer;
     inside_worker = outer_worker;
     atomic_store_explicit(&t->busy, false, memory_order_release);

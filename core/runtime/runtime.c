@@ -146,6 +146,7 @@ static tnx_status open_locked(void) {
   TNX_TRY(tnx_driver_select(&tnx_rt.driver));
   TNX_TRY(tnx_rt.driver->open(count));
   tnx_rt.default_threads = threads;
+  tnx_rt.cores = tnx_cpu_count();
   /* A failed opening keeps the devices it has made; the next attempt goes on from there. */
   for (int i = 0; i < count; i++)
     if (!tnx_rt.devices[i]) TNX_TRY(create_device(i, count, &tnx_rt.devices[i]));

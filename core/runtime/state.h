@@ -77,6 +77,8 @@ typedef struct tnx_runtime {
   const tnx_driver *driver;
   _Atomic int threads;            /* asked for by tnx_runtime_set_threads; 0: default */
   int default_threads;
+  int cores;                      /* that this process may use */
+  _Atomic int waiters;            /* threads of the host that wait for a stream */
   int device_count;
   tnx_device *devices[TNX_MAX_DEVICES];
 } tnx_runtime;

@@ -139,8 +139,7 @@ static void *worker_main(void *arg) {
   return NULL;
 }
 
-void tnx_stream_wait(tnx_stream *s, uint64_t target) {
-  if (tnx_stream_done(s) >= target) return;
+static void wait_for(tnx_stream *s, uint64_t target) {
   uintptr_t token = tnx_thread_token();
   tnx_spin spin = {0};
   tnx_spin_begin(&spin);
@@ -165,6 +164,13 @@ void tnx_stream_wait(tnx_stream *s, uint64_t target) {
     tnx_futex_wait(&s->done_word, word);
     tnx_spin_begin(&spin);
   }
+}
+
+void tnx_stream_wait(tnx_stream *s, uint64_t target) {
+  if (tnx_stream_done(s) >= target) return;
+  atomic_fetch_add_explicit(&tnx_rt.waiters, 1, memory_order_relaxed);
+  wait_for(s, target);
+  atomic_fetch_sub_explicit(&tnx_rt.waiters, 1, memory_order_relaxed);
 }
 
 tnx_status tnx_stream_take_error(tnx_stream *s) {
