@@ -451,8 +451,9 @@ void register_one(torch::Library& m, const tnx_row* row, const char* name, Form 
   if (!*name || has_own_kernel(name)) return;
   auto op = find_op(name);
   if (!op) return;
-  // A kernel here would take the place of the decomposition that autograd differentiates.
-  if (op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) return;
+  // A kernel here would take the place of the decomposition that autograd differentiates, unless the operator (linear, ...) has a
+  // derivative formula of its own.
+  if (op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) && !op->hasKernelForDispatchKey(c10::DispatchKey::Autograd)) return;
   auto layout = make_layout(row, name, form, *op);
   if (!layout) return;
   OpCounter* counter = op_counter("aten::" + std::string(name));

@@ -162,7 +162,7 @@ def neuron_backend(gm: torch.fx.GraphModule, example_inputs: Any, *, mode: str |
 def _automatic_dynamic():
     """Dynamo's own "automatic dynamic shapes", also where the caller asked for ``dynamic=False``.
 
-    See docs/decisions/0003-dynamic-by-default.md. TORCH_NEURONX_AUTOMATIC_DYNAMIC=0 turns it off.
+    See docs/decisions/dynamic-by-default.md. TORCH_NEURONX_AUTOMATIC_DYNAMIC=0 turns it off.
     """
     if os.environ.get("TORCH_NEURONX_AUTOMATIC_DYNAMIC", "1") == "0":
         yield
