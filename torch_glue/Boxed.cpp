@@ -13,6 +13,7 @@
 
 #include "Call.h"
 #include "Fallback.h"
+#include "Masks.h"
 #include "Generator.h"
 #include "Meta.h"
 #include "Resize.h"
@@ -339,7 +340,11 @@ struct TableKernel final : c10::OperatorKernel {
   // ---- errors ----
 
   C10_NOINLINE void failed(const c10::OperatorHandle& op, torch::jit::Stack* stack, tnx_status status) {
-    if (status == TNX_NOT_IMPLEMENTED) return fall_back(op, stack, tnx_error_text());
+    if (status == TNX_NOT_IMPLEMENTED) {
+      std::string reason = tnx_error_text();
+      if (expand_masks(stack, layout.n_stack)) return (*this)(op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), stack);
+      return fall_back(op, stack, reason);
+    }
     if (status == TNX_SHAPE || status == TNX_DTYPE || status == TNX_INDEX || status == TNX_INVALID_ARGUMENT) {
       std::string text = tnx_error_text();
       raise_as_pytorch(op, torch::jit::last(*stack, layout.n_stack));

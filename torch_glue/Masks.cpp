@@ -1,0 +1,125 @@
+#include "Masks.h"
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <torch/library.h>
+
+#include <vector>
+
+namespace torch_neuronx {
+namespace {
+
+at::Tensor holds(const at::Tensor& t) {
+  return t.scalar_type() == at::kBool ? t : t.ne(0);
+}
+
+// Flat row-major positions of the true elements of a mask. One pass counts them (read back: the result's size), one numbers them, one writes.
+at::Tensor flat_positions(const at::Tensor& mask) {
+  at::Tensor flat = mask.reshape({-1});
+  auto options = flat.options().dtype(at::kLong);
+  int64_t total = flat.numel();
+  if (total == 0) return at::empty({0}, options);
+  int64_t count = flat.sum().item<int64_t>();
+  // elements that do not hold all go to one place behind the end
+  at::Tensor place = at::where(flat, flat.cumsum(0).sub(1), count);
+  return at::zeros({count + 1}, options).scatter_(0, place, at::arange(total, options)).narrow(0, 0, count);
+}
+
+// The coordinates of flat positions in a tensor of these sizes, one tensor for each dimension.
+std::vector<at::Tensor> coordinates(at::Tensor flat, at::IntArrayRef sizes) {
+  std::vector<at::Tensor> out(sizes.size());
+  for (size_t d = sizes.size(); d-- > 0;) {
+    out[d] = d == 0 ? flat : flat.remainder(sizes[d]);
+    if (d) flat = flat.floor_divide(sizes[d]);
+  }
+  return out;
+}
+
+at::Tensor nonzero(const at::Tensor& self) {
+  at::Tensor flat = flat_positions(holds(self));
+  if (self.dim() == 0) return at::empty({flat.size(0), 0}, flat.options());
+  return at::stack(coordinates(flat, self.sizes()), 1);
+}
+
+at::Tensor& nonzero_out(const at::Tensor& self, at::Tensor& out) {
+  TORCH_CHECK(out.scalar_type() == at::kLong, "nonzero: Expected out tensor to have scalar type Long but got scalar type ", out.scalar_type());
+  at::Tensor result = nonzero(self);
+  out.resize_(result.sizes());
+  return out.copy_(result);
+}
+
+at::Tensor masked_select(const at::Tensor& self, const at::Tensor& mask) {
+  TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_select: expected BoolTensor for mask");
+  auto shape = at::infer_size(self.sizes(), mask.sizes());
+  return self.expand(shape).reshape({-1}).index_select(0, flat_positions(mask.expand(shape)));
+}
+
+at::Tensor& masked_select_out(const at::Tensor& self, const at::Tensor& mask, at::Tensor& out) {
+  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "masked_select(): self and result must have the same scalar type");
+  at::Tensor result = masked_select(self, mask);
+  out.resize_(result.sizes());
+  return out.copy_(result);
+}
+
+bool equal(const at::Tensor& self, const at::Tensor& other) {
+  TORCH_CHECK(
+      self.device() == other.device(), "Expected all tensors to be on the same device, but found at least two devices, ", self.device(), " and ",
+      other.device(), "!");
+  TORCH_CHECK(
+      self.scalar_type() == other.scalar_type(), "Expected object of data type ", self.scalar_type(), " but got data type ", other.scalar_type(),
+      " for argument 'other' in call to equal");
+  return self.sizes() == other.sizes() && self.eq(other).all().item<bool>();
+}
+
+} // namespace
+
+bool expand_masks(torch::jit::Stack* stack, size_t n_args) {
+  if (n_args < 2) return false;
+  c10::IValue& self = (*stack)[stack->size() - n_args];
+  c10::IValue& indices = (*stack)[stack->size() - n_args + 1];
+  if (!self.isTensor() || !indices.isList()) return false;
+  std::vector<std::optional<at::Tensor>> given, expanded;
+  for (const c10::IValue& v : indices.toListRef()) {
+    if (!v.isNone() && !v.isTensor()) return false;
+    given.push_back(v.isNone() ? std::nullopt : std::make_optional(v.toTensor()));
+  }
+  bool found = false;
+  int64_t dim = 0;
+  for (const auto& t : given) {
+    if (!t || !t->defined() || (t->scalar_type() != at::kBool && t->scalar_type() != at::kByte)) {
+      expanded.push_back(t);
+      dim++;
+      continue;
+    }
+    if (t->dim() == 0) return false;
+    found = true;
+    for (int64_t d = 0; d < t->dim(); d++)
+      TORCH_CHECK_INDEX(
+          dim + d < self.toTensor().dim() && t->size(d) == self.toTensor().size(dim + d), "The shape of the mask ", t->sizes(),
+          " at index ", d, " does not match the shape of the indexed tensor ", self.toTensor().sizes(), " at index ", dim + d);
+    at::Tensor mask = holds(*t).to(self.toTensor().device());
+    for (at::Tensor& c : coordinates(flat_positions(mask), mask.sizes())) expanded.push_back(std::move(c));
+    dim += t->dim();
+  }
+  if (!found) return false;
+  c10::List<std::optional<at::Tensor>> list;
+  for (auto& t : expanded) list.push_back(std::move(t));
+  indices = std::move(list);
+  return true;
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("equal", equal);
+  m.impl("nonzero", nonzero);
+  m.impl("nonzero.out", nonzero_out);
+  m.impl("masked_select", masked_select);
+  m.impl("masked_select.out", masked_select_out);
+}
+
+} // namespace torch_neuronx
