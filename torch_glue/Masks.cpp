@@ -71,9 +71,6 @@ bool equal(const at::Tensor& self, const at::Tensor& other) {
   TORCH_CHECK(
       self.device() == other.device(), "Expected all tensors to be on the same device, but found at least two devices, ", self.device(), " and ",
       other.device(), "!");
-  TORCH_CHECK(
-      self.scalar_type() == other.scalar_type(), "Expected object of data type ", self.scalar_type(), " but got data type ", other.scalar_type(),
-      " for argument 'other' in call to equal");
   return self.sizes() == other.sizes() && self.eq(other).all().item<bool>();
 }
 
