@@ -224,3 +224,39 @@ def test_a_bad_index_is_an_error_and_the_device_goes_on():
     with pytest.raises(IndexError, match="out of bounds for dimension with size 4"):
         torch.neuron.synchronize()
     torch.testing.assert_close(f(t, torch.tensor([1, 3]).to("neuron")).cpu(), t.cpu()[[1, 3]])
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, a: x.copy_(torch.cat([x[3:] * 2, x[:3] * 3])),
+        lambda x, a: x.copy_(torch.cat([a.cumsum(0)[:3], x[:3].cumsum(0)])),
+        lambda x, a: x.copy_(a.cumsum(0).index_copy(0, torch.tensor([0, 3], device=a.device), x.cumsum(0)[:2])),
+        lambda x, a: x.copy_(torch.slice_scatter(a * 2, x.flip(0)[:2], 0, 1, 3)),
+        lambda x, a: x.add_(a).copy_(x.flip(0)),
+        lambda x, a: (x[2:].clone(), x.mul_(2), x.flip(0)),
+    ],
+)
+def test_a_mutated_input_is_read_before_it_is_overwritten(f):
+    x, a = torch.arange(6.0), torch.randn(6)
+    dx, da = x.to("neuron"), a.to("neuron")
+    got = torch.compile(f, backend="neuron")(dx, da)
+    want = f(x, a)
+    torch.testing.assert_close(dx.cpu(), x)
+    for g, w in zip(got if isinstance(got, tuple) else (got,), want if isinstance(want, tuple) else (want,)):
+        torch.testing.assert_close(g.cpu(), w)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, a: x.copy_(torch.cat([a[:2] @ a, x[:2] @ x])),
+        lambda x, a: x.copy_(torch.select_scatter(a @ a, (x @ x)[0], 0, 1)),
+    ],
+)
+def test_a_mutated_matrix_is_read_before_it_is_overwritten(f):
+    x, a = torch.randn(4, 4), torch.randn(4, 4)
+    dx = x.to("neuron")
+    torch.compile(f, backend="neuron")(dx, a.to("neuron"))
+    f(x, a)
+    torch.testing.assert_close(dx.cpu(), x)

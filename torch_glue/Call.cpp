@@ -78,7 +78,6 @@ tnx_status Call::prepare(PlanRef& plan, bool* fresh) {
   call_.n_tensors = static_cast<uint32_t>(tensors.size());
   call_.into = into.empty() ? nullptr : into.data();
   call_.n_into = static_cast<uint32_t>(into.size());
-  call_.deterministic = at::globalContext().deterministicAlgorithms();
   call_.default_dtype = static_cast<uint8_t>(to_tnx(c10::get_default_dtype_as_scalartype()));
   *fresh = false;
   return tnx_call_prepare(&call_, &plan.plan, fresh);

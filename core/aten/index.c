@@ -56,11 +56,21 @@ tnx_status lower_take_along_dim(tnx_lower *l, const tnx_arg *a, tnx_value *resul
   return give(l, results, tnx_b_gather(b, tnx_b_broadcast_to(b, x, rank, sx), tnx_b_broadcast_to(b, index, rank, si), dim));
 }
 
-tnx_status lower_take(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return give(l, results, tnx_b_take(&l->b, flat(&l->b, a[0].value), a[1].value, 0)); }
+/* take and put_ let negative indices count from the end; the operators they become do not. */
+static tnx_value from_end(tnx_builder *b, tnx_value index, tnx_dim size) {
+  if (b->status != TNX_OK || !index) return 0;
+  tnx_value end = tnx_b_convert(b, tnx_b_dimval(b, size), tnx_b_dtype(b, index));
+  return tnx_b_select(b, tnx_b_binary_f(b, TNX_OP_LT, index, 0), tnx_b_binary(b, TNX_OP_ADD, index, end), index);
+}
+
+tnx_status lower_take(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  tnx_value x = flat(&l->b, a[0].value);
+  return give(l, results, tnx_b_take(&l->b, x, from_end(&l->b, a[1].value, tnx_b_numel(&l->b, x)), 0));
+}
 
 tnx_status lower_put(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
-  tnx_value r = tnx_b_put(b, flat(b, a[0].value), flat(b, a[1].value), flat(b, a[2].value), 0, arg_bool(a + 3) ? ADD : SET);
+  tnx_value r = tnx_b_put(b, flat(b, a[0].value), from_end(b, flat(b, a[1].value), tnx_b_numel(b, a[0].value)), flat(b, a[2].value), 0, arg_bool(a + 3) ? ADD : SET);
   return give(l, results, tnx_b_reshape(b, r, tnx_b_rank(b, a[0].value), tnx_b_sizes(b, a[0].value)));
 }
 

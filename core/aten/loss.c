@@ -126,6 +126,10 @@ static bool nll_init(tnx_lower *l, const tnx_arg *x, const tnx_arg *target, cons
     tnx_b_fail(b, TNX_SHAPE, "nll_loss: input and target do not fit together");
     return false;
   }
+  if (arg_value(weight) && (tnx_b_rank(b, weight->value) != 1 || tnx_b_size(b, weight->value, 0) != tnx_b_size(b, x->value, n->dim))) {
+    tnx_b_fail(b, TNX_SHAPE, "weight tensor should be defined either for all classes or no classes");
+    return false;
+  }
   n->x = x->value;
   tnx_value y = tnx_b_convert(b, target->value, TNX_I64);
   n->index = rank == 1 && tnx_b_rank(b, y) == 1 ? y : tnx_b_unsqueeze(b, y, n->dim);

@@ -13,7 +13,6 @@ typedef struct tnx_lower {
   const tnx_row *row;
   uint32_t n_args;
   uint32_t n_results; /* set by lowerings whose count is not 1 */
-  bool deterministic;
   int memory_format;  /* of new results; set by lowerings with such an argument. PRESERVE: pointwise results keep their operand's order of dimensions */
 } tnx_lower;
 

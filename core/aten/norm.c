@@ -67,6 +67,14 @@ static int trailing_dims(tnx_lower *l, tnx_value x, const tnx_arg *shape, int *d
   return n;
 }
 
+/* A weight or bias, or none, of exactly these sizes. */
+static bool fits_shape(tnx_builder *b, tnx_value v, const tnx_arg *shape) {
+  if (!v) return true;
+  bool fits = tnx_b_rank(b, v) == (int)shape->count;
+  for (uint32_t i = 0; fits && i < shape->count; i++) fits = !differ(tnx_b_size(b, v, (int)i), shape->dims[i]);
+  return fits;
+}
+
 static tnx_value mean_of(tnx_builder *b, tnx_value x, const int *dims, int n) {
   if (!x) return 0;
   return divide(b, reduce(b, TNX_OP_REDUCE_SUM, x, dims, n, true), dim_number(b, extent(b, x, dims, n), tnx_b_dtype(b, x)));
@@ -86,6 +94,7 @@ tnx_status lower_native_layer_norm(tnx_lower *l, const tnx_arg *a, tnx_value *re
   if (n < 0) return b->status;
   if (!tnx_dtype_is_float(t)) return uncovered(l, "dtype");
   tnx_value weight = arg_value(a + 2), bias = arg_value(a + 3), x = tnx_b_convert(b, a[0].value, acc);
+  if (!fits_shape(b, weight, a + 1) || !fits_shape(b, bias, a + 1)) return tnx_fail(TNX_SHAPE, "weight and bias have normalized_shape's sizes");
   tnx_value mu = mean_of(b, x, dims, n), diff = sub(b, x, mu);
   tnx_value rstd = tnx_b_unary(b, TNX_OP_RSQRT, add_f(b, mean_of(b, mul(b, diff, diff), dims, n), arg_number(a + 4, 1e-5)));
   tnx_value y = affine(b, mul(b, diff, rstd), weight, bias, acc);

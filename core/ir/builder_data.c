@@ -11,6 +11,15 @@ static void copy_sizes(const tnx_builder *b, tnx_value x, tnx_dim *sizes) {
 /* Known to differ: two constants that are not equal. Symbols get the benefit of the doubt: Dynamo guards them. */
 static bool differ(tnx_dim x, tnx_dim y) { return x != y && !tnx_dim_is_symbolic(x) && !tnx_dim_is_symbolic(y); }
 
+/* Known to be larger. Whatever memory safety depends on is checked here, not left to PyTorch's Meta kernels, which see only the first call of a class. */
+static bool exceeds(tnx_dim x, tnx_dim y) { return x > y && !tnx_dim_is_symbolic(x) && !tnx_dim_is_symbolic(y); }
+
+/* Do len elements from start on, each step further, lie within a dimension of this size? Unknown counts as yes. */
+static bool strip_fits(tnx_dim size, tnx_dim start, tnx_dim len, int64_t step) {
+  if (tnx_dim_is_symbolic(size) || tnx_dim_is_symbolic(start) || tnx_dim_is_symbolic(len)) return true;
+  return start >= 0 && len >= 0 && (len == 0 || (start < size && (len - 1) <= (size - 1 - start) / step));
+}
+
 /* ---- data ---- */
 
 tnx_value tnx_b_concat(tnx_builder *b, const tnx_value *xs, int n, int dim) {
@@ -62,6 +71,9 @@ tnx_value tnx_b_update_slice(tnx_builder *b, tnx_value base, tnx_value upd, int 
   if (b->status != TNX_OK || !base || !upd) return 0;
   tnx_dim ints[3] = {dim, start, step};
   if (tnx_b_rank(b, upd) != tnx_b_rank(b, base)) return tnx_b_fail(b, TNX_SHAPE, "an update of rank %d to rank %d", tnx_b_rank(b, upd), tnx_b_rank(b, base));
+  for (int i = 0; i < tnx_b_rank(b, base); i++)
+    if (i == dim ? !strip_fits(tnx_b_size(b, base, i), start, tnx_b_size(b, upd, i), step) : differ(tnx_b_size(b, upd, i), tnx_b_size(b, base, i)))
+      return tnx_b_fail(b, TNX_SHAPE, "expected src to have a size equal to the slice of self at dimension %d", i);
   if (start == 0 && step == 1 && tnx_b_size(b, upd, dim) == tnx_b_size(b, base, dim)) return tnx_b_convert(b, upd, tnx_b_dtype(b, base));
   return update(b, TNX_OP_UPDATE_SLICE, base, upd, ints, 3);
 }
@@ -70,12 +82,18 @@ tnx_value tnx_b_update_strided(tnx_builder *b, tnx_value base, tnx_value upd, co
   if (b->status != TNX_OK || !base || !upd) return 0;
   tnx_dim ints[TNX_MAX_RANK + 1] = {offset};
   int rank = tnx_b_rank(b, upd);
+  if (!tnx_b_strided_fits(b, base, rank, tnx_b_sizes(b, upd), strides, offset)) return tnx_b_fail(b, TNX_SHAPE, "as_strided_scatter: strides reach outside the tensor");
   for (int i = 0; i < rank; i++) ints[i + 1] = strides[i];
   return update(b, TNX_OP_UPDATE_STRIDED, base, upd, ints, (uint32_t)rank + 1);
 }
 
 tnx_value tnx_b_update_diagonal(tnx_builder *b, tnx_value base, tnx_value upd, int64_t offset, int d1, int d2) {
   tnx_dim ints[3] = {offset, d1, d2};
+  tnx_value part = tnx_b_diagonal(b, base, offset, d1, d2);
+  if (!part || !upd) return 0;
+  bool fits = tnx_b_rank(b, upd) == tnx_b_rank(b, part);
+  for (int i = 0; fits && i < tnx_b_rank(b, part); i++) fits = !differ(tnx_b_size(b, upd, i), tnx_b_size(b, part, i));
+  if (!fits) return tnx_b_fail(b, TNX_SHAPE, "expected src to have a size equal to the diagonal of self");
   return update(b, TNX_OP_UPDATE_DIAGONAL, base, upd, ints, 3);
 }
 
@@ -167,9 +185,24 @@ tnx_value tnx_b_gather(tnx_builder *b, tnx_value x, tnx_value index, int dim) {
   if (b->status != TNX_OK || !x || !index_ok(b, index)) return 0;
   tnx_dim d = dim;
   if (tnx_b_rank(b, x) != tnx_b_rank(b, index)) return tnx_b_fail(b, TNX_SHAPE, "Index tensor must have the same number of dimensions as input tensor");
+  for (int i = 0; i < tnx_b_rank(b, x); i++)
+    if (i != dim && exceeds(tnx_b_size(b, index, i), tnx_b_size(b, x, i)))
+      return tnx_b_fail(b, TNX_SHAPE, "Size does not match at dimension %d: expected index to be smaller than self apart from dimension %d", i, dim);
   tnx_value in[2] = {x, index};
   tnx_type type = {(uint8_t)tnx_b_dtype(b, x), (uint8_t)tnx_b_rank(b, x), tnx_b_sizes(b, index)};
   return tnx_b_node(b, TNX_OP_GATHER, in, 2, &d, 1, NULL, 0, &type, 1);
+}
+
+static bool one_shape(tnx_builder *b, const tnx_value *index, int n) {
+  for (int i = 1; i < n; i++) {
+    bool same = tnx_b_rank(b, index[i]) == tnx_b_rank(b, index[0]);
+    for (int d = 0; same && d < tnx_b_rank(b, index[0]); d++) same = !differ(tnx_b_size(b, index[i], d), tnx_b_size(b, index[0], d));
+    if (!same) {
+      tnx_b_fail(b, TNX_SHAPE, "shape mismatch: indexing tensors could not be broadcast together");
+      return false;
+    }
+  }
+  return true;
 }
 
 tnx_value tnx_b_index(tnx_builder *b, tnx_value x, const tnx_value *index, const int *dims, int n) {
@@ -181,6 +214,7 @@ tnx_value tnx_b_index(tnx_builder *b, tnx_value x, const tnx_value *index, const
     in[i + 1] = index[i];
     ints[i] = dims[i];
   }
+  if (!one_shape(b, index, n)) return 0;
   int rank = replaced(b, x, dims[0], n, index[0], sizes);
   if (rank < 0) return 0;
   tnx_type type = {(uint8_t)tnx_b_dtype(b, x), (uint8_t)rank, sizes};
@@ -200,6 +234,9 @@ tnx_value tnx_b_scatter(tnx_builder *b, tnx_value base, tnx_value index, tnx_val
   int rank = tnx_b_rank(b, base);
   if (tnx_b_rank(b, index) != rank || tnx_b_rank(b, src) != rank)
     return tnx_b_fail(b, TNX_SHAPE, "Index tensor must have the same number of dimensions as self and src tensors");
+  for (int i = 0; i < rank; i++)
+    if (exceeds(tnx_b_size(b, index, i), tnx_b_size(b, src, i)) || (i != dim && exceeds(tnx_b_size(b, index, i), tnx_b_size(b, base, i))))
+      return tnx_b_fail(b, TNX_SHAPE, "Expected index to be smaller than self apart from dimension %d and to be smaller size than src (dimension %d)", dim, i);
   /* only the part of src that the index covers is read */
   for (int i = 0; i < rank; i++)
     if (tnx_b_size(b, src, i) != tnx_b_size(b, index, i)) src = tnx_b_slice(b, src, i, 0, tnx_b_size(b, index, i), 1);
@@ -228,6 +265,7 @@ tnx_value tnx_b_index_put(tnx_builder *b, tnx_value base, tnx_value src, const t
     rest[i + 1] = index[i];
     ints[i + 1] = dims[i];
   }
+  if (!one_shape(b, index, n)) return 0;
   int rank = replaced(b, base, dims[0], n, index[0], sizes);
   if (rank < 0) return 0;
   rest[0] = tnx_b_broadcast_to(b, tnx_b_convert(b, src, tnx_b_dtype(b, base)), rank, sizes);
@@ -313,6 +351,15 @@ tnx_value tnx_b_attention_backward(tnx_builder *b, tnx_value dout, tnx_value q, 
                                    double scale) {
   if (b->status != TNX_OK || !q || !k || !v) return 0;
   tnx_dim full[4] = {tnx_b_size(b, q, 0), tnx_b_size(b, q, 1), tnx_b_size(b, q, 2), tnx_b_size(b, k, 2)};
+  const tnx_value like_out[2] = {dout, out};
+  for (int j = 0; j < 2; j++) {
+    bool fits = like_out[j] && tnx_b_rank(b, like_out[j]) == 4 && !differ(tnx_b_size(b, like_out[j], 3), tnx_b_size(b, v, 3));
+    for (int i = 0; fits && i < 3; i++) fits = !differ(tnx_b_size(b, like_out[j], i), full[i]);
+    if (!fits) return tnx_b_fail(b, TNX_SHAPE, "attention: the gradient or the result does not fit the query");
+  }
+  bool lse_fits = lse && tnx_b_rank(b, lse) == 3 && tnx_b_dtype(b, lse) == TNX_F32;
+  for (int i = 0; lse_fits && i < 3; i++) lse_fits = !differ(tnx_b_size(b, lse, i), full[i]);
+  if (!lse_fits) return tnx_b_fail(b, TNX_SHAPE, "attention: the log-sum-exp does not fit the query");
   tnx_value in[7] = {dout, q, k, v, out, lse, mask ? tnx_b_broadcast_to(b, mask, 4, full) : 0};
   tnx_dim ints[2] = {causal, mask != 0};
   uint8_t t = (uint8_t)tnx_b_dtype(b, q);

@@ -131,7 +131,11 @@ tnx_value tnx_b_swap_dims(tnx_builder *b, tnx_value x, int d0, int d1) {
 tnx_value tnx_b_slice(tnx_builder *b, tnx_value x, int dim, tnx_dim start, tnx_dim len, int64_t step) {
   if (b->status != TNX_OK || !x) return 0;
   if (step < 1) return tnx_b_fail(b, TNX_INVALID_ARGUMENT, "slice step must be positive");
-  if (start == 0 && step == 1 && len == tnx_b_size(b, x, dim)) return x;
+  tnx_dim size = tnx_b_size(b, x, dim);
+  if (start == 0 && step == 1 && len == size) return x;
+  bool known = !tnx_dim_is_symbolic(size) && !tnx_dim_is_symbolic(start) && !tnx_dim_is_symbolic(len);
+  if (known && (start < 0 || len < 0 || (len > 0 && (start >= size || len - 1 > (size - 1 - start) / step))))
+    return tnx_b_fail(b, TNX_SHAPE, "a slice of %lld elements from %lld on does not lie within dimension %d of size %lld", (long long)len, (long long)start, dim, (long long)size);
   tnx_dim sizes[TNX_MAX_RANK], ints[3] = {dim, start, step};
   int rank = tnx_b_rank(b, x);
   memcpy(sizes, tnx_b_sizes(b, x), (size_t)rank * sizeof *sizes);
@@ -184,9 +188,26 @@ tnx_value tnx_b_diagonal(tnx_builder *b, tnx_value x, int64_t offset, int d1, in
   return view(b, TNX_OP_DIAGONAL, x, ints, 3, k, sizes);
 }
 
+bool tnx_b_strided_fits(tnx_builder *b, tnx_value x, int rank, const tnx_dim *sizes, const tnx_dim *strides, tnx_dim offset) {
+  tnx_dim total = tnx_b_numel(b, x);
+  if (b->status != TNX_OK) return false;
+  bool known = !tnx_dim_is_symbolic(total) && !tnx_dim_is_symbolic(offset);
+  for (int i = 0; i < rank; i++) {
+    if (sizes[i] == 0) return true;
+    known &= !tnx_dim_is_symbolic(sizes[i]) && !tnx_dim_is_symbolic(strides[i]);
+  }
+  if (!known) return true;
+  int64_t last = offset, span;
+  for (int i = 0; i < rank; i++)
+    if (strides[i] < 0 || __builtin_mul_overflow(sizes[i] - 1, strides[i], &span) || __builtin_add_overflow(last, span, &last)) return false;
+  return offset >= 0 && last < total;
+}
+
 tnx_value tnx_b_strided(tnx_builder *b, tnx_value x, int rank, const tnx_dim *sizes, const tnx_dim *strides, tnx_dim offset) {
   tnx_dim ints[TNX_MAX_RANK + 1] = {offset};
   if (b->status == TNX_OK && rank > TNX_MAX_RANK) return tnx_b_fail(b, TNX_NOT_IMPLEMENTED, "tensors of more than %d dimensions", TNX_MAX_RANK);
+  if (b->status != TNX_OK || !x) return 0;
+  if (!tnx_b_strided_fits(b, x, rank, sizes, strides, offset)) return tnx_b_fail(b, TNX_SHAPE, "as_strided: strides reach outside the tensor");
   for (int i = 0; i < rank; i++) ints[i + 1] = strides[i];
   return view(b, TNX_OP_STRIDED, x, ints, (uint32_t)rank + 1, rank, sizes);
 }

@@ -205,6 +205,13 @@ static bool diagonal_shape(const check *c, const tnx_value_data *x, const tnx_va
   return len == (m > 0 ? m : 0);
 }
 
+/* Known sizes of the index stay within x's, apart from dimension dim. */
+static bool covers(const tnx_value_data *x, const tnx_value_data *index, tnx_dim dim) {
+  for (int d = 0; d < x->rank; d++)
+    if (d != dim && !tnx_dim_is_symbolic(index->sizes[d]) && !tnx_dim_is_symbolic(x->sizes[d]) && index->sizes[d] > x->sizes[d]) return false;
+  return true;
+}
+
 /* Every element as_strided(v's sizes, strides, offset) touches lies inside `total` elements. */
 static bool strided_fits(const check *c, const tnx_value_data *v, const tnx_value_data *whole) {
   const tnx_dim *a = c->n->ints;
@@ -400,6 +407,7 @@ static void check_index(check *c) {
     case TNX_OP_GATHER:
       REQUIRE(n->n_ints == 1 && is_dim(a[0], x->rank) && is_index(in(c, 1)->dtype), "a dimension of the operand and an integer index");
       REQUIRE(in(c, 1)->rank == x->rank && same_shape(c, in(c, 1), r), "the result has the index's shape");
+      REQUIRE(covers(x, in(c, 1), a[0]), "the index is no larger than the operand apart from the dimension");
       break;
     case TNX_OP_INDEX:
       REQUIRE(indices_ok(c, 1, a, n->n_ints, x), "integer indices of one shape, on adjacent dimensions");
@@ -409,6 +417,7 @@ static void check_index(check *c) {
       REQUIRE(n->n_ints == 2 && is_dim(a[0], x->rank) && mode_ok(a[1], x->dtype), "a dimension of the base and a mode");
       REQUIRE(is_index(in(c, 1)->dtype) && in(c, 2)->dtype == x->dtype, "an integer index, a source of the base's dtype");
       REQUIRE(in(c, 1)->rank == x->rank && same_shape(c, in(c, 1), in(c, 2)), "index and source have one shape of the base's rank");
+      REQUIRE(covers(x, in(c, 1), a[0]), "the index is no larger than the base apart from the dimension");
       break;
     case TNX_OP_PUT:
       REQUIRE(n->n_ints == 2 && is_dim(a[0], x->rank) && mode_ok(a[1], x->dtype), "a dimension of the base and a mode");

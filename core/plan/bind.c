@@ -197,6 +197,7 @@ static tnx_status bind_indexed(binder *b, const tnx_step *s, tnxk_index *x, tnxk
   }
   x->dtype = indexed->dtype;
   x->op = s->op;
+  x->wraps = s->wraps;
   x->src = x->out = present;
   patch(b, scatter ? offsetof(tnxk_index, out) : offsetof(tnxk_index, src), indexed);
   patch(b, scatter ? offsetof(tnxk_index, src) : offsetof(tnxk_index, out), other);

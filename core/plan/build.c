@@ -178,8 +178,8 @@ static tnx_status emit_update(tnx_planner *pl, const tnx_node *n) {
 }
 
 /* GATHER and SCATTER steps: see tnx_step.dims. */
-static tnx_status indexed_step(tnx_planner *pl, uint8_t kind, uint8_t op, const char *name, const int8_t *dims, int n_dims, const tnx_layout *layouts, int n) {
-  tnx_step s = {.kind = kind, .op = op, .name = name, .n_reduced = 0};
+static tnx_status indexed_step(tnx_planner *pl, uint8_t kind, uint8_t op, bool wraps, const char *name, const int8_t *dims, int n_dims, const tnx_layout *layouts, int n) {
+  tnx_step s = {.kind = kind, .op = op, .wraps = wraps, .name = name};
   s.dims = tnx_arena_copy(&pl->p->arena, dims, (size_t)n_dims);
   return s.dims ? tnx_planner_step(pl, s, layouts, (uint32_t)n) : no_memory();
 }
@@ -236,7 +236,7 @@ static tnx_status emit_indexed(tnx_planner *pl, const tnx_node *n) {
   if (!scatter) TNX_TRY(tnx_planner_dest(pl, n->first, &l[1]));
   uint8_t mode = 0;
   if (scatter) mode = (uint8_t)n->ints[n->op == TNX_OP_INDEX_PUT ? 0 : 1];
-  return indexed_step(pl, scatter ? TNX_STEP_SCATTER : TNX_STEP_GATHER, mode, name, dims, k, l, 2 + n_index);
+  return indexed_step(pl, scatter ? TNX_STEP_SCATTER : TNX_STEP_GATHER, mode, n->op == TNX_OP_INDEX || n->op == TNX_OP_INDEX_PUT, name, dims, k, l, 2 + n_index);
 }
 
 static tnx_status emit_scan(tnx_planner *pl, const tnx_node *n) {
@@ -485,7 +485,7 @@ static tnx_status build(tnx_planner *pl) {
   return finish_outputs(pl);
 }
 
-tnx_status tnx_plan_build(tnx_graph *g, bool fuse, tnx_plan **out) {
+static tnx_status plan_build(tnx_graph *g, bool fuse, bool *too_large, tnx_plan **out) {
   tnx_status status = TNX_OK;
   tnx_planner pl = {.g = g};
   tnx_plan *p = tnx_heap_zalloc(1, sizeof *p);
@@ -504,6 +504,7 @@ tnx_status tnx_plan_build(tnx_graph *g, bool fuse, tnx_plan **out) {
   pl.loc = TNX_ARENA_ARRAY(&pl.a.arena, tnx_layout, g->values.len);
   pl.place = TNX_ARENA_ARRAY(&pl.a.arena, tnx_layout, g->values.len);
   status = pl.loc && pl.place ? build(&pl) : no_memory();
+  *too_large = pl.too_large;
   tnx_analysis_fini(&pl.a);
   if (status == TNX_OK) {
     p->n_symbols = g->symbols.len;
@@ -517,4 +518,13 @@ tnx_status tnx_plan_build(tnx_graph *g, bool fuse, tnx_plan **out) {
   }
   *out = p;
   return TNX_OK;
+}
+
+tnx_status tnx_plan_build(tnx_graph *g, tnx_plan **out) {
+#ifdef TNX_VERIFY
+  TNX_TRY(tnx_graph_verify(g));
+#endif
+  bool too_large = false;
+  tnx_status status = plan_build(g, true, &too_large, out);
+  return too_large ? plan_build(g, false, &too_large, out) : status;
 }

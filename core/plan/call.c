@@ -104,7 +104,10 @@ static void find_sharing(const tnx_call *c, uint32_t *alias, bool *overlaps) {
     for (uint32_t j = 0; j < c->n_tensors; j++) {
       if (j == t || (c->tensors[j].flags & TNX_TENSOR_HOST)) continue;
       int s = share(&c->tensors[t], &c->tensors[j]);
-      if (s == SHARE_EXACT) alias[t] = alias[j] = t < j ? t : j;
+      if (s == SHARE_EXACT) { /* one representative for all that are the same memory */
+        uint32_t first = alias[t] != TNX_NO_TENSOR ? alias[t] : alias[j] != TNX_NO_TENSOR ? alias[j] : t < j ? t : j;
+        alias[t] = alias[j] = first;
+      }
       else if (s == SHARE_PARTLY) overlaps[t] = overlaps[j] = true;
     }
   }
@@ -117,7 +120,7 @@ static void make_key(const tnx_call *c, const uint32_t *alias, const bool *overl
   k->len = 0;
   k->cap = sizeof k->small;
   k->failed = false;
-  put64(k, (uint64_t)c->row->id << 32 | (uint64_t)c->n_args << 16 | (uint64_t)c->deterministic << 8 | c->default_dtype);
+  put64(k, (uint64_t)c->row->id << 32 | (uint64_t)c->n_args << 16 | c->default_dtype);
   put64(k, (uint64_t)c->n_tensors << 32 | c->n_into);
   for (uint32_t i = 0; i < c->n_args; i++) put_arg(k, &c->args[i]);
   for (uint32_t i = 0; i < c->n_tensors; i++) {
@@ -274,6 +277,23 @@ static void describe(const tnx_call *c, char *text, size_t size) {
   if (n + 2 < size) snprintf(text + n, size - n, ")");
 }
 
+/* A tensor that is written must not hold an element twice (an expanded one does): which write wins would be chance. */
+static tnx_status check_targets(const tnx_call *c) {
+  for (uint32_t i = 0; i < c->n_into; i++) {
+    if (c->into[i] == TNX_NO_TENSOR) continue;
+    const tnx_tensor *t = &c->tensors[c->into[i]];
+    bool empty = false, repeats = false;
+    for (int d = 0; d < t->rank; d++) {
+      empty |= t->sizes[d] == 0;
+      repeats |= t->sizes[d] > 1 && t->strides[d] == 0;
+    }
+    if (repeats && !empty)
+      return tnx_fail(TNX_INVALID_ARGUMENT, "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
+                                            "Please clone() the tensor before performing the operation.");
+  }
+  return TNX_OK;
+}
+
 static tnx_status add_inputs(tnx_graph *g, const tnx_call *c, const uint32_t *alias, const bool *overlaps, tnx_value *values) {
   for (uint32_t i = 0; i < c->n_tensors; i++) {
     const tnx_tensor *t = &c->tensors[i];
@@ -333,13 +353,16 @@ static const tnx_dim *kept_strides(const tnx_graph *g, const tnx_call *c, tnx_va
   return NULL;
 }
 
-static const tnx_dim *wanted_strides(tnx_lower *l, const tnx_call *c, tnx_value v) {
+/* *out NULL: contiguous. */
+static tnx_status wanted_strides(tnx_lower *l, const tnx_call *c, tnx_value v, const tnx_dim **out) {
   tnx_graph *g = l->b.g;
   const tnx_value_data *d = &g->values.data[v];
-  if (l->memory_format == TNX_FORMAT_CONTIGUOUS) return NULL;
+  *out = NULL;
+  if (l->memory_format == TNX_FORMAT_CONTIGUOUS) return TNX_OK;
   if (l->memory_format == TNX_FORMAT_CHANNELS_LAST || l->memory_format == TNX_FORMAT_CHANNELS_LAST_3D) {
     tnx_dim *s = TNX_ARENA_ARRAY(&g->arena, tnx_dim, TNX_MAX_RANK);
-    if (!s || d->rank < 4) return NULL;
+    if (!s) return tnx_fail(TNX_OUT_OF_MEMORY, "out of host memory");
+    if (d->rank != (l->memory_format == TNX_FORMAT_CHANNELS_LAST ? 4 : 5)) return TNX_OK; /* PyTorch's Meta kernel words the error */
     tnx_dim stride = 1;
     s[1] = 1;
     stride = d->sizes[1];
@@ -348,9 +371,24 @@ static const tnx_dim *wanted_strides(tnx_lower *l, const tnx_call *c, tnx_value 
       stride *= d->sizes[i];
     }
     s[0] = stride;
-    return s;
+    *out = s;
+    return TNX_OK;
   }
-  return kept_strides(g, c, v);
+  *out = kept_strides(g, c, v);
+  return TNX_OK;
+}
+
+static void shape_text(const tnx_value_data *v, char *text, size_t size) {
+  size_t n = (size_t)snprintf(text, size, "[");
+  for (int d = 0; d < v->rank && n + 24 < size; d++) n += (size_t)snprintf(text + n, size - n, "%s%lld", d ? ", " : "", (long long)v->sizes[d]);
+  snprintf(text + n, size - n, "]");
+}
+
+static tnx_status shape_mismatch(const tnx_value_data *target, const tnx_value_data *result) {
+  char have[320], want[320];
+  shape_text(target, have, sizeof have);
+  shape_text(result, want, sizeof want);
+  return tnx_fail(TNX_SHAPE, "output with shape %s doesn't match the broadcast shape %s", have, want);
 }
 
 static tnx_status add_outputs(tnx_lower *l, const tnx_call *c, const tnx_value *values, const tnx_value *results) {
@@ -361,12 +399,12 @@ static tnx_status add_outputs(tnx_lower *l, const tnx_call *c, const tnx_value *
     if (o.value && t != TNX_NO_TENSOR) {
       const tnx_value_data *d = &g->values.data[o.value], *target = &g->values.data[values[t]];
       bool same = d->rank == target->rank && (d->rank == 0 || memcmp(d->sizes, target->sizes, d->rank * sizeof *d->sizes) == 0);
-      if (!same) return tnx_fail(TNX_SHAPE, "output with shape of rank %d doesn't match the broadcast shape of rank %d", target->rank, d->rank);
+      if (!same) return shape_mismatch(target, d);
       o.value = tnx_b_convert(&l->b, o.value, (tnx_dtype)target->dtype);
       if (l->b.status != TNX_OK) return l->b.status;
       o.into = t;
     } else if (o.value) {
-      o.strides = wanted_strides(l, c, o.value);
+      TNX_TRY(wanted_strides(l, c, o.value, &o.strides));
     }
     if (!tnx_vec_push(&g->outputs, o)) return tnx_fail(TNX_OUT_OF_MEMORY, "out of host memory");
   }
@@ -376,6 +414,7 @@ static tnx_status add_outputs(tnx_lower *l, const tnx_call *c, const tnx_value *
 static tnx_status build(const tnx_call *c, const uint32_t *alias, const bool *overlaps, tnx_plan **out) {
   char name[512];
   tnx_graph g;
+  TNX_TRY(check_targets(c));
   describe(c, name, sizeof name);
   TNX_TRY(tnx_graph_init(&g, name));
   tnx_status status;
@@ -383,7 +422,7 @@ static tnx_status build(const tnx_call *c, const uint32_t *alias, const bool *ov
   tnx_instance *inst = NULL;
   tnx_value few[MANY_TENSORS], *values = c->n_tensors <= MANY_TENSORS ? few : TNX_ARENA_ARRAY(&g.arena, tnx_value, c->n_tensors);
   tnx_value results[TNX_MAX_RESULTS] = {0};
-  tnx_lower l = {.b = tnx_builder_on(&g), .row = c->row, .n_args = c->n_args, .n_results = 1, .deterministic = c->deterministic, .memory_format = TNX_FORMAT_PRESERVE};
+  tnx_lower l = {.b = tnx_builder_on(&g), .row = c->row, .n_args = c->n_args, .n_results = 1, .memory_format = TNX_FORMAT_PRESERVE};
   l.b.default_dtype = (tnx_dtype)c->default_dtype;
   tnx_arg *args = NULL;
   if (!values) {
@@ -399,7 +438,7 @@ static tnx_status build(const tnx_call *c, const uint32_t *alias, const bool *ov
   status = tnx_row_lowering(c->row->id)(&l, args, results);
   if (status == TNX_OK) status = l.b.status;
   if (status == TNX_OK) status = add_outputs(&l, c, values, results);
-  if (status == TNX_OK) status = tnx_plan_build(&g, true, &p);
+  if (status == TNX_OK) status = tnx_plan_build(&g, &p);
   if (status == TNX_OK) status = tnx_instance_get(p, NULL, 0, &inst);
   if (status == TNX_OK) {
     p->results = inst->results;

@@ -107,7 +107,7 @@ tnx_status tnx_module_output(tnx_module *m, tnx_value v, uint32_t into, const tn
 tnx_status tnx_module_compile(tnx_module *m, tnx_plan **plan_out, uint64_t *compile_ns_out) {
   struct timespec t0, t1;
   clock_gettime(CLOCK_MONOTONIC, &t0);
-  tnx_status status = tnx_plan_build(&m->g, true, plan_out);
+  tnx_status status = tnx_plan_build(&m->g, plan_out);
   clock_gettime(CLOCK_MONOTONIC, &t1);
   uint64_t ns = (uint64_t)((t1.tv_sec - t0.tv_sec) * 1000000000 + (t1.tv_nsec - t0.tv_nsec));
   if (compile_ns_out) *compile_ns_out = ns;

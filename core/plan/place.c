@@ -53,8 +53,8 @@ static tnx_node_id origin(const tnx_planner *pl, tnx_value v) {
   return pl->g->values.data[n->first].node;
 }
 
-/* May the node that computes v write into input k's memory? */
-static bool may_overwrite(const tnx_planner *pl, tnx_value v, uint32_t k) {
+/* May the node that computes v write into input k's memory? `whole`: v has the input's own layout, so a step that reads each element where it writes it may do both. */
+static bool may_overwrite(const tnx_planner *pl, tnx_value v, uint32_t k, bool whole) {
   const tnx_graph *g = pl->g;
   tnx_node_id writer = origin(pl, v);
   const tnx_node *w = &g->nodes.data[writer];
@@ -66,17 +66,24 @@ static bool may_overwrite(const tnx_planner *pl, tnx_value v, uint32_t k) {
       see_reads(pl, g->inputs.data[i].value, false, in_place_base && i == k ? writer : 0, &r);
   tnx_node_id pos = tnx_planner_position(pl, writer);
   uint32_t grp = pl->a.group[writer];
-  bool elementwise = grp && pl->a.groups.data[grp].mode != TNX_GROUP_REDUCE && g->values.data[v].node == writer;
+  bool elementwise = whole && grp && pl->a.groups.data[grp].mode != TNX_GROUP_REDUCE && g->values.data[v].node == writer;
   return r.any < pos && (elementwise ? r.direct <= pos : r.direct < pos);
 }
 
 static tnx_status set_place(tnx_planner *pl, tnx_value v, const tnx_layout *l, bool *done);
 
+/* Hands `place` down to an operand, which runs earlier than what the place was found for: a mutated input has to be free that early too. */
+static tnx_status offer(tnx_planner *pl, tnx_value v, const tnx_layout *place) {
+  const tnx_buffer *b = &pl->p->buffers.data[place->buffer];
+  bool done;
+  if (b->kind == TNX_BUFFER_INPUT && !may_overwrite(pl, v, b->index, false)) return TNX_OK;
+  return set_place(pl, v, place, &done);
+}
+
 /* v has a place: hands parts of it down. */
 static tnx_status hand_down(tnx_planner *pl, tnx_value v) {
   tnx_graph *g = pl->g;
   const tnx_node *n = tnx_graph_producer(g, v);
-  bool ok;
   if (n->op == TNX_OP_CONCAT) {
     tnx_dim start = 0;
     int dim = (int)n->ints[0];
@@ -84,7 +91,7 @@ static tnx_status hand_down(tnx_planner *pl, tnx_value v) {
       tnx_layout part = pl->place[v];
       tnx_dim len = g->values.data[n->inputs[i]].sizes[dim];
       TNX_TRY(tnx_layout_slice(g, &part, dim, start, len, 1));
-      TNX_TRY(set_place(pl, n->inputs[i], &part, &ok));
+      TNX_TRY(offer(pl, n->inputs[i], &part));
       TNX_TRY(tnx_graph_dim(g, TNX_DIM_ADD, start, len, &start));
     }
   } else if (is_update(n->op)) {
@@ -92,7 +99,7 @@ static tnx_status hand_down(tnx_planner *pl, tnx_value v) {
     const tnx_analysis *a = &pl->a;
     /* the base is computed right where it is updated, if nobody else wants it as it was */
     bool only = a->user_begin[base + 1] - a->user_begin[base] == 1 && !a->is_output[base];
-    if (only) TNX_TRY(set_place(pl, base, &pl->place[v], &ok));
+    if (only) TNX_TRY(offer(pl, base, &pl->place[v]));
   }
   return TNX_OK;
 }
@@ -121,7 +128,7 @@ tnx_status tnx_planner_place(tnx_planner *pl) {
     const tnx_output *o = &g->outputs.data[i];
     if (!o->value) continue;
     if (o->into == TNX_NO_TENSOR) TNX_TRY(set_place(pl, o->value, &pl->p->outputs.data[i].layout, &ok));
-    else if (may_overwrite(pl, o->value, o->into)) TNX_TRY(set_place(pl, o->value, &pl->loc[g->inputs.data[o->into].value], &ok));
+    else if (may_overwrite(pl, o->value, o->into, true)) TNX_TRY(set_place(pl, o->value, &pl->loc[g->inputs.data[o->into].value], &ok));
   }
   for (tnx_node_id id = g->nodes.len; id-- > 1;) {
     const tnx_node *n = &g->nodes.data[id];

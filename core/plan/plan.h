@@ -42,6 +42,7 @@ typedef struct tnx_step {
   uint8_t op;           /* SCATTER: tnxk_scatter_op; SCAN: tnxk_scan_op; TOPK: descending; ATTENTION*: causal; MATMUL: tnxk_act */
   uint8_t rank;         /* PROGRAM: of the space */
   uint8_t n_reduced;    /* PROGRAM */
+  bool wraps;           /* GATHER, SCATTER: negative indices count from the end */
   int8_t dim;           /* SCAN, TOPK: dimension; GATHER, SCATTER: see step_index */
   const char *name;     /* the operator it came from, for messages */
   tnx_layout *layouts;  /* operands, in the order the kind gives them (see bind.c); buffer 0: absent */
@@ -76,13 +77,13 @@ struct tnx_plan {
   uint32_t n_temps, n_hosts, dims_buffer;
   const tnx_expr *exprs;
   uint32_t n_exprs, n_symbols;
-  tnx_result *results; /* where no size is symbolic */
+  tnx_result *results; /* eager plans: what tnx_plan_result gives; others are asked by tnx_plan_infer */
   pthread_mutex_t mutex; /* guards instances; rank: below the plan cache's, above the allocator's */
   tnx_instance *instances[TNX_PLAN_INSTANCES]; /* most recently used first */
 };
 
-/* Builds the plan of a graph; the graph may be destroyed afterwards. */
-tnx_status tnx_plan_build(tnx_graph *g, bool fuse, tnx_plan **out);
+/* Builds the plan of a graph; the graph may be destroyed afterwards. A graph whose fused groups exceed what a program can hold is planned without fusion. */
+tnx_status tnx_plan_build(tnx_graph *g, tnx_plan **out);
 void tnx_plan_retain(tnx_plan *p);
 
 /* ---- instances ---- */
@@ -120,6 +121,7 @@ typedef struct tnx_planner {
   tnx_plan *p;
   tnx_layout *loc;   /* value -> where it is; buffer 0: nowhere yet */
   tnx_layout *place; /* value -> where it has to be written; buffer 0: anywhere */
+  bool too_large;    /* a group did not fit the limits of a program */
 } tnx_planner;
 
 tnx_status tnx_planner_buffer(tnx_planner *pl, uint8_t kind, uint32_t index, uint8_t dtype, tnx_dim elements, uint32_t *out);
@@ -128,7 +130,6 @@ tnx_status tnx_planner_need(tnx_planner *pl, tnx_value v, tnx_layout *out);
 /* The layout v is to be written to: its place, or a new temporary. Sets loc. */
 tnx_status tnx_planner_dest(tnx_planner *pl, tnx_value v, tnx_layout *out);
 tnx_status tnx_planner_step(tnx_planner *pl, tnx_step step, const tnx_layout *layouts, uint32_t n);
-/* Where v is read at last, as node number (a grouped node counts as its group's last). */
 /* place.c: decides where outputs, concatenations and updates are written. */
 tnx_status tnx_planner_place(tnx_planner *pl);
 /* program.c: a group, a broadcast leaf, or a converting copy as a program step. */
@@ -137,6 +138,7 @@ tnx_status tnx_planner_fill(tnx_planner *pl, tnx_value v, const tnx_layout *dest
 tnx_status tnx_planner_copy(tnx_planner *pl, const tnx_layout *from, const tnx_layout *to);
 /* True where a value computed in a group has to be in memory. */
 bool tnx_planner_stored(const tnx_planner *pl, tnx_value v);
+/* Where a node runs in node order: a grouped one with its group's last. */
 static inline tnx_node_id tnx_planner_position(const tnx_planner *pl, tnx_node_id n) {
   uint32_t grp = pl->a.group[n];
   return grp ? pl->a.groups.data[grp].last : n;

@@ -12,7 +12,6 @@ typedef struct emitter {
   int rank; /* of the space, as the graph has it */
   const tnx_dim *space;
   tnxk_instr instrs[MAX_INSTRS];
-  uint8_t width[MAX_INSTRS]; /* by virtual register: see tnxk_ctype */
   int n_instrs, n_regs, first_epilogue;
   tnx_layout operands[TNXK_PROGRAM_MAX_OPERANDS]; /* strides over the space */
   bool store[TNXK_PROGRAM_MAX_OPERANDS];
@@ -32,10 +31,13 @@ static const uint16_t op_of[TNX_OP_COUNT] = {
 #undef K
 };
 
-static tnx_status too_large(void) { return tnx_fail(TNX_INTERNAL, "a fused group does not fit one program"); }
+static tnx_status too_large(emitter *e) {
+  e->pl->too_large = true;
+  return tnx_fail(TNX_INTERNAL, "a fused group does not fit one program");
+}
 
 static tnx_status push(emitter *e, tnxk_instr in, uint16_t *dst) {
-  if (e->n_instrs >= MAX_INSTRS) return too_large();
+  if (e->n_instrs >= MAX_INSTRS) return too_large(e);
   if (dst) *dst = in.dst = (uint16_t)e->n_regs++;
   e->instrs[e->n_instrs++] = in;
   return TNX_OK;
@@ -56,7 +58,7 @@ static tnx_status operand(emitter *e, const tnx_layout *l, const int8_t *map, bo
       *out = (uint16_t)i;
       return TNX_OK;
     }
-  if (e->n_operands >= TNXK_PROGRAM_MAX_OPERANDS) return too_large();
+  if (e->n_operands >= TNXK_PROGRAM_MAX_OPERANDS) return too_large(e);
   e->operands[e->n_operands] = o;
   e->store[e->n_operands] = store;
   *out = (uint16_t)e->n_operands++;
@@ -210,8 +212,8 @@ static int reads(const tnxk_instr *in, uint16_t *r) {
 /* Drops instructions whose result nobody reads, and maps virtual registers to as few real ones as lifetimes allow. A result never
  * shares a register with an operand of its own instruction: lanes of different widths would overlap. */
 static tnx_status assign_registers(emitter *e) {
-  uint16_t last[MAX_INSTRS * 2], r[3];
-  bool used[MAX_INSTRS * 2] = {false};
+  uint16_t last[MAX_INSTRS], r[3];
+  bool used[MAX_INSTRS] = {false};
   for (int i = e->n_instrs; i-- > 0;) {
     tnxk_instr *in = &e->instrs[i];
     if (in->op != TNXK_STORE && !used[in->dst]) {
@@ -225,7 +227,7 @@ static tnx_status assign_registers(emitter *e) {
   memset(last, 0, sizeof last);
   for (int i = 0; i < e->n_instrs; i++)
     for (int j = reads(&e->instrs[i], r); j-- > 0;) last[r[j]] = (uint16_t)i;
-  uint16_t real[MAX_INSTRS * 2], owner_end[TNXK_PROGRAM_MAX_REGS];
+  uint16_t real[MAX_INSTRS], owner_end[TNXK_PROGRAM_MAX_REGS];
   bool busy[TNXK_PROGRAM_MAX_REGS] = {false};
   int n_real = 0;
   for (int i = 0; i < e->n_instrs; i++) {
@@ -234,7 +236,7 @@ static tnx_status assign_registers(emitter *e) {
     if (in->op != TNXK_STORE) {
       int free_reg = 0;
       while (free_reg < n_real && busy[free_reg]) free_reg++;
-      if (free_reg >= TNXK_PROGRAM_MAX_REGS) return too_large();
+      if (free_reg >= TNXK_PROGRAM_MAX_REGS) return too_large(e);
       if (free_reg == n_real) n_real++;
       busy[free_reg] = true;
       owner_end[free_reg] = last[in->dst];
@@ -253,7 +255,7 @@ static tnx_status assign_registers(emitter *e) {
   return TNX_OK;
 }
 
-/* Constants and whole-program loads are best hoisted by the interpreter; here the program becomes a step. order: dimension of the space at each place of the step's. */
+/* The program becomes a step. order: dimension of the space at each place of the step's. */
 static tnx_status finish(emitter *e, tnxk_mode mode, int n_reduced, const int *order, const char *name) {
   TNX_TRY(assign_registers(e));
   tnx_plan *p = e->pl->p;
@@ -327,7 +329,7 @@ static tnx_status store_members(emitter *e, tnx_node_id from, tnx_node_id to) {
     if (e->pl->a.group[id] != e->group) continue;
     const tnx_node *node = &e->g->nodes.data[id];
     if (!tnx_planner_stored(e->pl, node->first)) continue;
-    if (n == TNXK_PROGRAM_MAX_OPERANDS) return too_large();
+    if (n == TNXK_PROGRAM_MAX_OPERANDS) return too_large(e);
     stores[n].v = node->first;
     TNX_TRY(compute(e, node->first, identity_map, &stores[n++].reg));
   }

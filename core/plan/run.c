@@ -22,20 +22,17 @@ static void drop(void *payload) {
   tnx_plan_release(l->plan);
 }
 
-typedef struct phase { const tnxk_kernel *k; const void *params; void *shared; uint32_t number; tnx_pool *pool; void **worker; } phase;
+typedef struct phase { const tnxk_kernel *k; const void *params; void *shared; uint32_t number; void **worker; } phase;
 
 static void run_range(void *ctx, int64_t begin, int64_t end, int worker) {
   const phase *p = ctx;
   p->k->run(p->params, p->number, begin, end, p->shared, p->worker[worker]);
 }
 
-enum { MAX_WORKERS = 256 };
-
 static tnx_status run_kernel(const tnxk_kernel *k, const void *params, tnx_pool *pool) {
   int workers = tnx_pool_workers(pool);
-  void *scratch[MAX_WORKERS] = {NULL};
-  if (workers > MAX_WORKERS) workers = MAX_WORKERS;
-  phase p = {k, params, NULL, 0, pool, scratch};
+  void *scratch[TNX_MAX_WORKERS] = {NULL};
+  phase p = {k, params, NULL, 0, scratch};
   if (k->shared_bytes && !(p.shared = tnx_pool_scratch(pool, -1, k->shared_bytes)))
     return tnx_fail(TNX_OUT_OF_MEMORY, "%s: %zu bytes of scratch memory could not be allocated", k->name, k->shared_bytes);
   for (int w = 0; k->worker_bytes && w < workers; w++)

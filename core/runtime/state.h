@@ -9,7 +9,7 @@
 #include "runtime/sync.h"
 #include "tnx/runtime.h"
 
-enum { TNX_MAX_DEVICES = 64, TNX_MAX_STREAMS = 1024, TNX_MAX_WORKERS = 256, TNX_ERROR_BYTES = 2048 };
+enum { TNX_MAX_DEVICES = 64, TNX_MAX_STREAMS = 1024, TNX_ERROR_BYTES = 2048 };
 
 typedef struct tnx_device tnx_device;
 typedef struct tnx_allocator tnx_allocator;

@@ -101,7 +101,6 @@ typedef struct tnx_call {
    * tensor already has the right sizes: see tnx_call_prepare. */
   const uint32_t *into;
   uint32_t n_into;
-  bool deterministic;    /* torch.use_deterministic_algorithms */
   uint8_t default_dtype; /* torch.get_default_dtype(): what Python floats become beside integer tensors */
 } tnx_call;
 

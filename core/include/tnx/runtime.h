@@ -127,6 +127,7 @@ TNX_API tnx_status tnx_event_synchronize(tnx_event *e);
 TNX_API tnx_status tnx_event_elapsed_ms(tnx_event *begin, tnx_event *end, double *ms_out); /* INVALID_ARGUMENT without timing or before both are done */
 
 /* ---- the compute threads of a device ---- */
+enum { TNX_MAX_WORKERS = 256 };
 /* fn(ctx, begin, end, worker) over ranges covering [0, n) once, at most `grain` units a hand-out, worker in [0, workers). Returns when all is done. Ranges are
  * handed out on demand, so a thread that loses its core delays at most one hand-out. Only from inside a task, with the pool it was given. */
 typedef void (*tnx_range_fn)(void *ctx, int64_t begin, int64_t end, int worker);

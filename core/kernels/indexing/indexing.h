@@ -11,7 +11,7 @@ typedef enum tnxk_scatter_op { TNXK_SCATTER_SET, TNXK_SCATTER_ADD, TNXK_SCATTER_
  *   gather:   out[x]  = src[base(x) + sum_t wrap(index_t[x]) * step_t]
  *   scatter:  out[base(x) + sum_t wrap(index_t[x]) * step_t] op= src[x]
  * where base(x) walks the indexed operand with `strides` (0 along dimensions that only the indices walk), index_t is an int64 or int32 tensor
- * walked with its own strides, wrap adds limit_t to a negative index, and an index outside [-limit_t, limit_t) is a fault and
+ * walked with its own strides, wrap adds limit_t to a negative index, and an index outside [0, limit_t), or [-limit_t, limit_t) with `wraps`, is a fault and
  * touches nothing (out gets 0). This one form serves embedding, index_select, gather, take, index.Tensor with several index tensors, and as
  * scatter: index_copy, index_add, index_put (accumulate or not), scatter(_add, _reduce).
  * Rows: where the innermost dimension has step only through base (no index varies along it), whole rows are copied at once.
@@ -31,6 +31,7 @@ typedef struct tnxk_index {
   uint8_t dtype;       /* of src and out */
   uint8_t index_dtype; /* I64 or I32 */
   uint8_t op;          /* tnxk_scatter_op; scatter only */
+  bool wraps;          /* negative indices count from the end */
   tnxk_fault *fault;   /* may be NULL */
 } tnxk_index;
 

@@ -140,7 +140,7 @@ static inline bool tnxk_index_resolve(const tnxk_index *p, const int64_t *at, in
       memcpy(&narrow, address, 4);
       i = narrow;
     }
-    if (i < -limit || i >= limit) {
+    if (i < (p->wraps ? -limit : 0) || i >= limit) {
       if (p->fault) {
         p->fault->value = i;
         p->fault->limit = limit;
