@@ -213,7 +213,7 @@ class GraphBuilder {
     TORCH_CHECK_VALUE(shape.size() == steps.size(), "sizes and strides differ in length");
     Value v{};
     check(tnx_module_input(
-        module_, type, static_cast<int32_t>(shape.size()), shape.data(), steps.data(), host ? TNX_TENSOR_HOST : 0u, &v.id));
+        module_, type, static_cast<int32_t>(shape.size()), shape.data(), steps.data(), host ? uint32_t{TNX_TENSOR_HOST} : 0u, &v.id));
     if (host) hosts_.push_back({n_inputs_, type});
     n_inputs_++;
     return v;

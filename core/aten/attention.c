@@ -62,7 +62,7 @@ tnx_status lower_attention_overrideable_backward(tnx_lower *l, const tnx_arg *a,
   if (a[5].dims[3] && arg_value(a + 4)) return uncovered(l, "gradient of the mask");
   if (!prepare(l, a + 1, a + 2, a + 3, a + 4, a + 16, &o)) return b->status;
   int rank = tnx_b_rank(b, a[1].value);
-  tnx_value d = tnx_b_attention_backward(b, bcast_batch(b, a[0].value), o.q, o.k, o.v, bcast_batch(b, a[6].value), bcast_batch(b, a[7].value), o.mask, arg_bool(a + 13), o.scale);
+  tnx_value d = tnx_b_attention_backward(b, bcast_batch(b, a[0].value), o.q, o.k, o.v, bcast_batch(b, a[6].value), a[7].value, o.mask, arg_bool(a + 13), o.scale);
   if (!d) return b->status;
   l->n_results = 4;
   for (int i = 0; i < 3; i++) results[i] = a[5].dims[i] ? unbatch(b, d + (tnx_value)i, rank) : 0;

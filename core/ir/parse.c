@@ -100,7 +100,7 @@ static tnx_status dim(parser *ps, bool plain, tnx_dim *out) {
     if (!plain && tnx_dim_is_symbolic(*out)) return bad(ps, "the number is out of range");
     return TNX_OK;
   }
-  uint32_t id;
+  uint32_t id = 0;
   TNX_TRY(number(ps, &id));
   if (plain || id >= ps->dims.len || ps->dims.data[id] == TNX_DIM_SYMBOLIC) return bad(ps, "an unknown size");
   *out = ps->dims.data[id];
@@ -199,7 +199,7 @@ static tnx_status define_value(parser *ps, uint32_t id, tnx_value v) {
 
 static tnx_status size_line(parser *ps) {
   static const char *const names[] = {"add", "sub", "mul", "floordiv", "mod", "min", "max"};
-  uint32_t id;
+  uint32_t id = 0;
   TNX_TRY(number(ps, &id));
   TNX_TRY(expect(ps, '='));
   if (id == 0 || id < ps->dims.len) return bad(ps, "a size is defined twice or out of order");
@@ -229,7 +229,7 @@ static tnx_status size_line(parser *ps) {
 }
 
 static tnx_status value(parser *ps, tnx_value *out) {
-  uint32_t id;
+  uint32_t id = 0;
   TNX_TRY(expect(ps, '%'));
   TNX_TRY(number(ps, &id));
   if (id >= ps->values.len || !ps->values.data[id]) return bad(ps, "an unknown value");
