@@ -8,7 +8,8 @@ import itertools
 import os
 import time
 import warnings
-from typing import Any, Callable
+from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
@@ -21,7 +22,7 @@ _KNOWN_OPTIONS = {"model_name", "fallback_execution"}
 _graph_ids = itertools.count()
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def decompositions() -> dict[Any, Callable]:
     """PyTorch's core decompositions, without the operators that have a row: composites stay whole."""
     table = torch._decomp.core_aten_decompositions()
