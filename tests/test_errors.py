@@ -16,6 +16,16 @@ def both(f):
     return out
 
 
+def ints(device, n):
+    return [torch.ones(2, dtype=torch.long, device=device)] * n
+
+
+def conv(device, x, weight, bias=None, transposed=False, **how):
+    f = torch.nn.functional
+    name = f"conv_transpose{len(x) - 2}d" if transposed else f"conv{len(x) - 2}d"
+    return getattr(f, name)(torch.ones(x, device=device), torch.ones(weight, device=device), torch.ones(bias, device=device) if bias else None, **how)
+
+
 CALLS = {
     "broadcast": lambda d: torch.ones(3, device=d) + torch.ones(4, device=d),
     "mm": lambda d: torch.ones(2, 3, device=d) @ torch.ones(4, 5, device=d),
@@ -28,6 +38,37 @@ CALLS = {
     "select": lambda d: torch.ones(2, 3, device=d)[4],
     "softmax_dim": lambda d: torch.softmax(torch.ones(2, device=d), 2),
     "bool_sub": lambda d: torch.ones(2, dtype=torch.bool, device=d) - torch.ones(2, dtype=torch.bool, device=d),
+    "alpha_bool": lambda d: torch.add(*ints(d, 2), alpha=True),
+    "alpha_bool_of_floats": lambda d: torch.ones(2, device=d).add_(torch.ones(2, device=d), alpha=True),
+    "alpha_float": lambda d: torch.sub(*ints(d, 2), alpha=1.5),
+    "alpha_complex": lambda d: torch.ones(2, device=d).add_(torch.ones(2, device=d), alpha=1j),
+    "alpha_of_product": lambda d: torch.addmm(*[torch.ones(2, 2, device=d)] * 3, alpha=1j),
+    "beta_of_product": lambda d: torch.baddbmm(*[torch.ones(1, 2, 2, dtype=torch.long, device=d)] * 3, beta=1j),
+    "alpha_of_addr": lambda d: torch.addr(torch.ones(2, 2, dtype=torch.long, device=d), *ints(d, 2), alpha=1.5),
+    "value": lambda d: torch.addcmul(*ints(d, 3), value=1j),
+    "rsub_bool": lambda d: torch.rsub(torch.ones(2, dtype=torch.bool, device=d), 1),
+    "inplace_complex": lambda d: torch.ones(2, device=d).mul_(1j),
+    "inplace_float": lambda d: torch.ones(2, dtype=torch.long, device=d).mul_(1.5),
+    "inplace_bool": lambda d: torch.ones(2, dtype=torch.bool, device=d).mul_(2),
+    "fill_complex": lambda d: torch.ones(2, device=d).fill_(1j),
+    "conv_channels": lambda d: conv(d, (1, 5, 6, 6), (4, 2, 3, 3)),
+    "conv_groups": lambda d: conv(d, (1, 4, 6, 6), (3, 2, 3, 3), groups=2),
+    "conv_no_groups": lambda d: conv(d, (1, 4, 6, 6), (4, 4, 3, 3), groups=0),
+    "conv_padding": lambda d: conv(d, (1, 4, 6, 6), (4, 4, 3, 3), padding=-1),
+    "conv_stride": lambda d: conv(d, (1, 4, 6, 6), (4, 4, 3, 3), stride=0),
+    "conv_dilation": lambda d: conv(d, (1, 4, 6, 6), (4, 4, 3, 3), dilation=0),
+    "conv_kernel": lambda d: conv(d, (1, 4, 2, 2), (4, 4, 3, 3)),
+    "conv_rank": lambda d: conv(d, (1, 4, 6, 6), (4, 4, 3)),
+    "conv_bias": lambda d: conv(d, (1, 4, 6, 6), (4, 4, 3, 3), (5,)),
+    "conv_transpose_padding": lambda d: conv(d, (1, 4, 6, 6), (4, 2, 3, 3), transposed=True, output_padding=1),
+    "conv_transpose_1d": lambda d: conv(d, (1, 4, 6), (4, 2, 3), transposed=True, stride=2, output_padding=2),
+    "conv_transpose_3d": lambda d: conv(d, (1, 4, 6, 6, 6), (4, 2, 3, 3, 3), transposed=True, stride=2, dilation=2, output_padding=3),
+    "max_pool_padding": lambda d: torch.nn.functional.max_pool2d(torch.ones(1, 2, 6, 6, device=d), 3, 1, 2),
+    "max_pool_stride": lambda d: torch.nn.functional.max_pool2d(torch.ones(1, 2, 6, 6, device=d), 3, 0),
+    "max_pool_kernel": lambda d: torch.nn.functional.max_pool2d(torch.ones(1, 2, 2, 2, device=d), 5),
+    "avg_pool_channels": lambda d: torch.nn.functional.avg_pool2d(torch.ones(2, 0, 6, 6, device=d), 3),
+    "avg_pool_divisor": lambda d: torch.nn.functional.avg_pool2d(torch.ones(1, 2, 6, 6, device=d), 3, divisor_override=0),
+    "avg_pool_rank": lambda d: torch.nn.functional.avg_pool3d(torch.ones(6, 6, 6, device=d), 3),
     "out_dtype": lambda d: torch.add(torch.ones(2, device=d), 1, out=torch.empty(2, dtype=torch.long, device=d)),
 }
 

@@ -75,12 +75,12 @@ struct TableKernel final : c10::OperatorKernel {
     if (layout.form == Form::Out) {
       bool first_fresh = false;
       if (tnx_status s = call.prepare(plan, &first_fresh); C10_UNLIKELY(s != TNX_OK)) return failed(op, stack, s);
-      if (C10_UNLIKELY(first_fresh)) run_meta_check(op, stack, nullptr);
+      if (C10_UNLIKELY(first_fresh)) check_fresh(op, stack, call, plan, false);
       resize_outputs(call, args, plan.plan);
     }
     set_targets(call, args);
     if (tnx_status s = call.prepare(plan, &fresh); C10_UNLIKELY(s != TNX_OK)) return failed(op, stack, s);
-    if (C10_UNLIKELY(fresh)) run_meta_check(op, stack, plan.plan);
+    if (C10_UNLIKELY(fresh)) check_fresh(op, stack, call, plan, true);
     if (C10_UNLIKELY(seed)) draw(call, args, plan.plan, device, seed, offset);
 
     tnx_stream* stream = current_stream_handle(device);
@@ -353,16 +353,12 @@ struct TableKernel final : c10::OperatorKernel {
     raise_status(status);
   }
 
-  // The first call with new dtypes, ranks and attributes: does PyTorch accept it, and do both agree about the results?
-  C10_NOINLINE void run_meta_check(const c10::OperatorHandle& op, torch::jit::Stack* stack, const tnx_plan* plan) {
-    try {
-      compare_with_meta(op, stack, plan);
-    } catch (...) {
-      // The class of calls now counts as seen: forget it, or the next wrong call would pass. Nothing finer is needed for
-      // calls that only PyTorch rejects.
-      tnx_cache_clear();
-      throw;
-    }
+  // The first call with new dtypes, ranks and attributes: does PyTorch accept it, and do both agree about the results? An
+  // exception leaves the call unaccepted, so that the next one like it is checked again.
+  C10_NOINLINE void check_fresh(
+      const c10::OperatorHandle& op, torch::jit::Stack* stack, Call& call, const PlanRef& plan, bool compare) {
+    compare_with_meta(op, stack, compare ? plan.plan : nullptr);
+    call.accept(plan);
   }
 
   void compare_with_meta(const c10::OperatorHandle& op, torch::jit::Stack* stack, const tnx_plan* plan) {

@@ -95,6 +95,7 @@ tnx_status run_into(Call& call, c10::DeviceIndex device) {
   bool fresh = false;
   tnx_status status = call.prepare(plan, &fresh);
   if (status != TNX_OK) return status;
+  if (fresh) call.accept(plan);
   tnx_stream* stream = current_stream_handle(device);
   record_use(call, stream);
   void* results[TNX_MAX_RESULTS] = {};
@@ -106,6 +107,7 @@ tnx_status run_new(Call& call, c10::DeviceIndex device, at::Tensor* results, uin
   bool fresh = false;
   tnx_status status = call.prepare(plan, &fresh);
   if (status != TNX_OK) return status;
+  if (fresh) call.accept(plan);
   tnx_stream* stream = current_stream_handle(device);
   record_use(call, stream);
   void* memory[TNX_MAX_RESULTS] = {};

@@ -76,6 +76,8 @@ class Call {
   bool add_tensor(const at::Tensor& t, bool written = false);
 
   tnx_status prepare(PlanRef& plan, bool* fresh);
+  // After prepare has said that the call is fresh, and PyTorch has found nothing wrong with it.
+  void accept(const PlanRef& plan) { tnx_call_accept(&call_, plan.plan); }
   tnx_status launch(tnx_plan* plan, void* const* results, tnx_stream* stream) {
     return tnx_call_launch(plan, &call_, results, stream);
   }

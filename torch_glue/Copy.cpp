@@ -73,7 +73,7 @@ bool copy_on_device(const at::Tensor& dst, const at::Tensor& src) {
   call.add_bool(false);
   tnx_status status = run_into(call, dst.device().index());
   if (status == TNX_NOT_IMPLEMENTED) return false;
-  check(status, "copy_");
+  check(status);
   return true;
 }
 

@@ -1,5 +1,7 @@
 /* Convolutions as matrix products over windows, their transposes and gradients, for 1 to 3 spatial dimensions. Spatial sizes are known; the
  * batch may be symbolic. Halves: the product accumulates in float32. */
+#include <stdio.h>
+
 #include "aten/family.h"
 
 typedef struct geometry {
@@ -10,6 +12,22 @@ typedef struct geometry {
 } geometry;
 
 static int64_t listed(const tnx_arg *a, int i) { return a->kind == TNX_ARG_INTS ? a->dims[a->count == 1 ? 0 : i] : a->dim; }
+
+/* More output padding would be rows that no window reaches. */
+static bool output_padding_ok(tnx_builder *b, const geometry *g) {
+  static const char *const names[3] = {"depth", "height", "width"};
+  bool ok = true;
+  for (int i = 0; i < g->spatial; i++) ok &= g->out_pad[i] < g->stride[i] || g->out_pad[i] < g->dilation[i];
+  if (ok) return true;
+  char text[512];
+  size_t n = 0;
+  const struct { const char *name; const int64_t *values; } lists[3] = {{"output_padding", g->out_pad}, {"stride", g->stride}, {"dilation", g->dilation}};
+  for (int k = 0; k < 3; k++)
+    for (int i = 0; i < g->spatial; i++)
+      n += (size_t)snprintf(text + n, sizeof text - n, "%s%s_%s: %lld", n ? " " : "", lists[k].name, names[3 - g->spatial + i], (long long)lists[k].values[i]);
+  tnx_b_fail(b, TNX_INVALID_ARGUMENT, "output padding must be smaller than either stride or dilation, but got %s", text);
+  return false;
+}
 
 /* (weight, stride, padding, dilation, transposed, output_padding, groups) */
 static bool geometry_init(tnx_lower *l, tnx_value x, tnx_value weight, const tnx_arg *a, geometry *g) {
@@ -24,12 +42,13 @@ static bool geometry_init(tnx_lower *l, tnx_value x, tnx_value weight, const tnx
   }
   for (int i = 0; i < g->spatial; i++) {
     g->kernel[i] = tnx_b_size(b, weight, i + 2), g->stride[i] = listed(a, i), g->pad[i] = listed(a + 1, i), g->dilation[i] = listed(a + 2, i), g->out_pad[i] = listed(a + 4, i);
+    if (g->dilation[i] < 1) return tnx_b_fail(b, TNX_INVALID_ARGUMENT, "non-positive dilation is not supported"), false;
     if (g->kernel[i] < 1 || g->stride[i] < 1 || g->dilation[i] < 1) {
       tnx_b_fail(b, TNX_INVALID_ARGUMENT, "convolution: kernel, stride and dilation have to be positive");
       return false;
     }
   }
-  return true;
+  return !g->transposed || output_padding_ok(b, g);
 }
 
 static int64_t span(const geometry *g, int i) { return (g->kernel[i] - 1) * g->dilation[i] + 1; }

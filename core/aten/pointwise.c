@@ -127,13 +127,28 @@ tnx_status lower_fmin(tnx_lower *l, const tnx_arg *a, tnx_value *results) { retu
 
 /* ---- arithmetic ---- */
 
+static bool is_bool(const tnx_builder *b, const tnx_arg *a) { return a->kind == TNX_ARG_BOOL || (arg_value(a) && tnx_b_dtype(b, a->value) == TNX_BOOL); }
+
+/* at::native::alpha_check */
+static tnx_status check_alpha(tnx_dtype t, const tnx_arg *alpha) {
+  if (alpha->kind == TNX_ARG_BOOL && t != TNX_BOOL) return tnx_fail(TNX_INVALID_ARGUMENT, "Boolean alpha only supported for Boolean results.");
+  if (tnx_dtype_is_integral(t) && (alpha->kind == TNX_ARG_FLOAT || alpha->kind == TNX_ARG_COMPLEX))
+    return tnx_fail(TNX_INVALID_ARGUMENT, "For integral input tensors, argument alpha must not be a floating point number.");
+  if (alpha->kind == TNX_ARG_COMPLEX && !tnx_dtype_is_complex(t))
+    return tnx_fail(TNX_INVALID_ARGUMENT, "For non-complex input tensors, argument alpha must not be a complex number.");
+  return TNX_OK;
+}
+
 /* x + alpha * y. Halves with alpha are computed in float32 and rounded once. */
 static tnx_status add_scaled(tnx_lower *l, const tnx_arg *x, const tnx_arg *y, const tnx_arg *alpha, bool minus, tnx_value *results) {
   tnx_builder *b = &l->b;
   operands o = promoted(b, x, y);
-  if (alpha->kind == TNX_ARG_FLOAT && tnx_dtype_is_integral(o.t)) return tnx_fail(TNX_INVALID_ARGUMENT, "For integral input tensors, argument alpha must not be a floating point number.");
+  if (minus && is_bool(b, x) && is_bool(b, y))
+    return tnx_fail(TNX_INVALID_ARGUMENT, "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead.");
+  if (minus && (is_bool(b, x) || is_bool(b, y)))
+    return tnx_fail(TNX_INVALID_ARGUMENT, "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.");
+  TNX_TRY(check_alpha(o.t, alpha));
   if (o.t == TNX_BOOL) {
-    if (minus) return tnx_fail(TNX_INVALID_ARGUMENT, "subtraction of bool tensors");
     if (!arg_equals(alpha, 1)) return uncovered(l, "alpha with bool");
     return give(l, results, tnx_b_binary(b, TNX_OP_OR, o.x, o.y));
   }

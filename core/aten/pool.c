@@ -14,6 +14,11 @@ static bool window_init(tnx_lower *l, tnx_value x, int spatial, const tnx_arg *k
   int rank = tnx_b_rank(b, x);
   *w = (window){.spatial = spatial, .first = rank - spatial};
   bool ok = (rank == spatial + 1 || rank == spatial + 2) && tnx_dtype_is_float(tnx_b_dtype(b, x));
+  for (int i = rank - spatial - 1; i < rank && ok; i++)
+    if (tnx_b_size(b, x, i) == 0) {
+      tnx_b_fail(b, TNX_SHAPE, "Expected %dD or %dD (batch mode) tensor with optional 0 dim batch size for input", spatial + 1, spatial + 2);
+      return false;
+    }
   for (int i = 0; i < spatial && ok; i++) {
     tnx_dim in = tnx_b_size(b, x, w->first + i);
     int64_t k = listed(kernel, i, 1), s = listed(stride, i, k), p = listed(pad, i, 0), d = dilation ? listed(dilation, i, 1) : 1;

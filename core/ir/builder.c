@@ -86,6 +86,22 @@ tnx_value tnx_b_const_f(tnx_builder *b, tnx_dtype t, double v) {
   return tnx_b_const_i(b, t, i);
 }
 
+/* The C++ type that PyTorch's messages about numbers name. */
+static const char *c_name(tnx_dtype t) {
+  switch (t) {
+    case TNX_F32: return "float";
+    case TNX_F64: return "double";
+    case TNX_F16: return "c10::Half";
+    case TNX_BF16: return "c10::BFloat16";
+    case TNX_I64: return "int64_t";
+    case TNX_I32: return "int";
+    case TNX_I16: return "int16_t";
+    case TNX_I8: return "int8_t";
+    case TNX_U8: return "uint8_t";
+    default: return tnx_dtype_name(t);
+  }
+}
+
 tnx_value tnx_b_scalar(tnx_builder *b, const tnx_arg *a, tnx_dtype t) {
   switch (a->kind) {
     case TNX_ARG_INT:
@@ -93,7 +109,9 @@ tnx_value tnx_b_scalar(tnx_builder *b, const tnx_arg *a, tnx_dtype t) {
       return tnx_b_const_i(b, t, a->dim);
     case TNX_ARG_BOOL: return tnx_b_const_i(b, t, a->dim);
     case TNX_ARG_FLOAT: return tnx_b_const_f(b, t, a->number[0]);
-    case TNX_ARG_COMPLEX: return tnx_b_const_c(b, t, a->number[0], a->number[1]);
+    case TNX_ARG_COMPLEX:
+      if (a->number[1] != 0 && t != TNX_BOOL && !tnx_dtype_is_complex(t)) return tnx_b_fail(b, TNX_INVALID_ARGUMENT, "value cannot be converted to type %s without overflow", c_name(t));
+      return tnx_b_const_c(b, t, a->number[0], a->number[1]);
     case TNX_ARG_TENSOR: return tnx_b_convert(b, a->value, t);
     default: return tnx_b_fail(b, TNX_INVALID_ARGUMENT, "a number is expected");
   }

@@ -1,270 +1,16 @@
-/* Eager calls: one-operator graphs, and the cache of their plans.
- *
- * The key of a plan is everything it depends on: the row, the arguments, each tensor's dtype, flags, sizes and strides, and which tensors share
- * memory with one that is written. Values of host scalars and addresses are not part of it. A hit costs one hash of some hundred bytes, one probe
- * and one comparison, under one mutex. */
+/* Eager calls: graphs of one operator, their plans, and their launches. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "aten/lower.h"
-#include "base/hash.h"
 #include "base/log.h"
+#include "plan/cache.h"
 #include "plan/run.h"
-
-/* ---- keys ---- */
-
-typedef struct key {
-  unsigned char *data;
-  size_t len, cap;
-  unsigned char small[1536];
-  bool failed;
-} key;
-
-static void key_grow(key *k, size_t n) {
-  size_t cap = k->cap * 2 > k->len + n ? k->cap * 2 : k->len + n;
-  unsigned char *p = tnx_heap_alloc(cap);
-  if (!p) {
-    k->failed = true;
-    return;
-  }
-  memcpy(p, k->data, k->len);
-  if (k->data != k->small) tnx_heap_free(k->data);
-  k->data = p;
-  k->cap = cap;
-}
-
-static inline void put(key *k, const void *src, size_t n) {
-  if (k->len + n > k->cap) key_grow(k, n);
-  if (k->failed || n == 0) return;
-  memcpy(k->data + k->len, src, n);
-  k->len += n;
-}
-
-static inline void put64(key *k, uint64_t v) { put(k, &v, sizeof v); }
-
-static void put_arg(key *k, const tnx_arg *a) {
-  put64(k, (uint64_t)a->kind << 32 | a->count);
-  switch (a->kind) {
-    case TNX_ARG_NONE: break;
-    case TNX_ARG_TENSOR: put64(k, a->value); break;
-    case TNX_ARG_TENSORS: put(k, a->values, a->count * sizeof *a->values); break;
-    case TNX_ARG_INT:
-    case TNX_ARG_BOOL: put64(k, (uint64_t)a->dim); break;
-    case TNX_ARG_FLOAT:
-    case TNX_ARG_COMPLEX: put(k, a->number, sizeof a->number); break;
-    case TNX_ARG_INTS:
-    case TNX_ARG_BOOLS: put(k, a->dims, a->count * sizeof *a->dims); break;
-    case TNX_ARG_FLOATS: put(k, a->numbers, a->count * sizeof *a->numbers); break;
-    case TNX_ARG_SCALARS:
-      for (uint32_t i = 0; i < a->count; i++) put_arg(k, &a->args[i]);
-      break;
-    case TNX_ARG_DTYPE: put64(k, a->dtype); break;
-    case TNX_ARG_STRING: put(k, a->string, strlen(a->string) + 1); break;
-  }
-}
-
-/* ---- who shares memory ---- */
-
-enum { SHARE_NONE, SHARE_EXACT, SHARE_PARTLY };
-
-static void extent(const tnx_tensor *t, uintptr_t *begin, uintptr_t *end) {
-  int64_t low = 0, high = 0, elem = (int64_t)tnx_dtype_size((tnx_dtype)t->dtype);
-  *begin = *end = (uintptr_t)t->data;
-  for (int i = 0; i < t->rank; i++) {
-    if (t->sizes[i] == 0) return;
-    int64_t span = (t->sizes[i] - 1) * t->strides[i];
-    if (span > 0) high += span;
-    else low += span;
-  }
-  *begin += (uintptr_t)(low * elem);
-  *end += (uintptr_t)((high + 1) * elem);
-}
-
-static int share(const tnx_tensor *a, const tnx_tensor *b) {
-  if (a->storage_end <= b->storage_begin || b->storage_end <= a->storage_begin) return SHARE_NONE;
-  uintptr_t ab, ae, bb, be;
-  extent(a, &ab, &ae);
-  extent(b, &bb, &be);
-  if (ae <= bb || be <= ab) return SHARE_NONE;
-  bool same = a->data == b->data && a->dtype == b->dtype && a->rank == b->rank;
-  for (int i = 0; same && i < a->rank; i++) same = a->sizes[i] == b->sizes[i] && (a->strides[i] == b->strides[i] || a->sizes[i] == 1);
-  return same ? SHARE_EXACT : SHARE_PARTLY;
-}
-
-/* For each tensor: TNX_NO_TENSOR, or the written tensor it is the very same memory as; and whether a written one overlaps another. */
-static void find_sharing(const tnx_call *c, uint32_t *alias, bool *overlaps) {
-  for (uint32_t i = 0; i < c->n_tensors; i++) {
-    alias[i] = TNX_NO_TENSOR;
-    overlaps[i] = false;
-  }
-  for (uint32_t k = 0; k < c->n_into; k++) {
-    uint32_t t = c->into[k];
-    if (t == TNX_NO_TENSOR) continue;
-    for (uint32_t j = 0; j < c->n_tensors; j++) {
-      if (j == t || (c->tensors[j].flags & TNX_TENSOR_HOST)) continue;
-      int s = share(&c->tensors[t], &c->tensors[j]);
-      if (s == SHARE_EXACT) { /* one representative for all that are the same memory */
-        uint32_t first = alias[t] != TNX_NO_TENSOR ? alias[t] : alias[j] != TNX_NO_TENSOR ? alias[j] : t < j ? t : j;
-        alias[t] = alias[j] = first;
-      }
-      else if (s == SHARE_PARTLY) overlaps[t] = overlaps[j] = true;
-    }
-  }
-}
 
 enum { MANY_TENSORS = 64 };
 
-static void make_key(const tnx_call *c, const uint32_t *alias, const bool *overlaps, key *k) {
-  k->data = k->small;
-  k->len = 0;
-  k->cap = sizeof k->small;
-  k->failed = false;
-  put64(k, (uint64_t)c->row->id << 32 | (uint64_t)c->n_args << 16 | c->default_dtype);
-  put64(k, (uint64_t)c->n_tensors << 32 | c->n_into);
-  for (uint32_t i = 0; i < c->n_args; i++) put_arg(k, &c->args[i]);
-  for (uint32_t i = 0; i < c->n_tensors; i++) {
-    const tnx_tensor *t = &c->tensors[i];
-    put64(k, (uint64_t)t->dtype | (uint64_t)t->flags << 8 | (uint64_t)t->rank << 16 | (uint64_t)(c->n_into && overlaps[i]) << 24 |
-                 (uint64_t)(c->n_into ? alias[i] : 0) << 32);
-    put(k, t->sizes, (size_t)t->rank * sizeof *t->sizes);
-    put(k, t->strides, (size_t)t->rank * sizeof *t->strides);
-  }
-  put(k, c->into, c->n_into * sizeof *c->into);
-}
-
-/* What Meta kernels check dtypes and arguments by: the call without its sizes. */
-static uint64_t class_hash(const tnx_call *c) {
-  uint64_t h = tnx_hash_mix(c->row->id, (uint64_t)c->n_into << 32 | c->n_tensors);
-  for (uint32_t i = 0; i < c->n_args; i++) {
-    const tnx_arg *a = &c->args[i];
-    h = tnx_hash_mix(h, (uint64_t)a->kind << 32 | (a->kind == TNX_ARG_TENSORS || a->kind == TNX_ARG_INTS ? a->count : 0));
-    if (a->kind == TNX_ARG_BOOL) h = tnx_hash_mix(h, (uint64_t)a->dim);
-    if (a->kind == TNX_ARG_DTYPE) h = tnx_hash_mix(h, a->dtype);
-    if (a->kind == TNX_ARG_STRING) h = tnx_hash_bytes(a->string, strlen(a->string), h);
-  }
-  for (uint32_t i = 0; i < c->n_tensors; i++) h = tnx_hash_mix(h, (uint64_t)c->tensors[i].dtype | (uint64_t)c->tensors[i].flags << 8 | (uint64_t)c->tensors[i].rank << 16);
-  return h | 1;
-}
-
-/* ---- the cache ---- */
-
-typedef struct entry {
-  struct entry *next; /* in its bucket */
-  uint64_t hash;
-  tnx_plan *plan;
-  bool used; /* since the clock hand passed */
-  uint32_t len;
-  unsigned char key[];
-} entry;
-
-enum { BUCKETS = 1 << 13, MAX_ENTRIES = 8192, CLASSES = 1 << 14 };
-
-/* The process's plan cache. The mutex guards all of it; rank: above the plans' own. */
-static struct {
-  pthread_mutex_t mutex;
-  entry *bucket[BUCKETS];
-  uint64_t classes[CLASSES];
-  uint32_t n_classes, hand;
-  tnx_cache_stats stats;
-} cache = {.mutex = PTHREAD_MUTEX_INITIALIZER};
-
-static void evict_one(void) {
-  for (uint32_t tries = 0; tries < 2 * BUCKETS; tries++) {
-    entry **link = &cache.bucket[cache.hand++ & (BUCKETS - 1)];
-    while (*link) {
-      entry *e = *link;
-      if (!e->used) {
-        *link = e->next;
-        tnx_plan_release(e->plan);
-        cache.stats.bytes -= e->len;
-        tnx_heap_free(e);
-        cache.stats.entries--;
-        cache.stats.evictions++;
-        return;
-      }
-      e->used = false;
-      link = &e->next;
-    }
-  }
-}
-
-static tnx_plan *lookup(const key *k, uint64_t hash) {
-  tnx_plan *found = NULL;
-  pthread_mutex_lock(&cache.mutex);
-  for (entry *e = cache.bucket[hash & (BUCKETS - 1)]; e; e = e->next)
-    if (e->hash == hash && e->len == k->len && memcmp(e->key, k->data, k->len) == 0) {
-      e->used = true;
-      found = e->plan;
-      tnx_plan_retain(found);
-      cache.stats.hits++;
-      break;
-    }
-  if (!found) cache.stats.misses++;
-  pthread_mutex_unlock(&cache.mutex);
-  return found;
-}
-
-static void insert(const key *k, uint64_t hash, tnx_plan *plan, uint64_t ns) {
-  entry *e = tnx_heap_alloc(sizeof *e + k->len);
-  if (!e) return; /* not cached: slower, not wrong */
-  *e = (entry){.hash = hash, .plan = plan, .used = true, .len = (uint32_t)k->len};
-  memcpy(e->key, k->data, k->len);
-  tnx_plan_retain(plan);
-  pthread_mutex_lock(&cache.mutex);
-  if (cache.stats.entries >= MAX_ENTRIES) evict_one();
-  e->next = cache.bucket[hash & (BUCKETS - 1)];
-  cache.bucket[hash & (BUCKETS - 1)] = e;
-  cache.stats.entries++;
-  cache.stats.bytes += e->len;
-  cache.stats.build_ns += ns;
-  pthread_mutex_unlock(&cache.mutex);
-}
-
-/* True the first time a class of calls is seen. */
-static bool note_class(uint64_t hash) {
-  bool fresh = true;
-  pthread_mutex_lock(&cache.mutex);
-  if (cache.n_classes * 2 >= CLASSES) { /* forget: the check is repeated, no harm */
-    memset(cache.classes, 0, sizeof cache.classes);
-    cache.n_classes = 0;
-  }
-  uint32_t i = (uint32_t)(hash >> 20) & (CLASSES - 1);
-  for (; cache.classes[i]; i = (i + 1) & (CLASSES - 1))
-    if (cache.classes[i] == hash) {
-      fresh = false;
-      break;
-    }
-  if (fresh) {
-    cache.classes[i] = hash;
-    cache.n_classes++;
-  }
-  pthread_mutex_unlock(&cache.mutex);
-  return fresh;
-}
-
-void tnx_cache_get_stats(tnx_cache_stats *out) {
-  pthread_mutex_lock(&cache.mutex);
-  *out = cache.stats;
-  pthread_mutex_unlock(&cache.mutex);
-}
-
-void tnx_cache_clear(void) {
-  pthread_mutex_lock(&cache.mutex);
-  for (uint32_t i = 0; i < BUCKETS; i++)
-    for (entry *e = cache.bucket[i], *next; e; e = next) {
-      next = e->next;
-      tnx_plan_release(e->plan);
-      tnx_heap_free(e);
-    }
-  memset(cache.bucket, 0, sizeof cache.bucket);
-  memset(cache.classes, 0, sizeof cache.classes);
-  memset(&cache.stats, 0, sizeof cache.stats);
-  cache.n_classes = 0;
-  pthread_mutex_unlock(&cache.mutex);
-}
-
-/* ---- building ---- */
+/* ---- from call to graph ---- */
 
 static void describe(const tnx_call *c, char *text, size_t size) {
   size_t n = (size_t)snprintf(text, size, "aten::%s(", c->row->functional[0] ? c->row->functional : c->row->inplace);
@@ -277,24 +23,7 @@ static void describe(const tnx_call *c, char *text, size_t size) {
   if (n + 2 < size) snprintf(text + n, size - n, ")");
 }
 
-/* A tensor that is written must not hold an element twice (an expanded one does): which write wins would be chance. */
-static tnx_status check_targets(const tnx_call *c) {
-  for (uint32_t i = 0; i < c->n_into; i++) {
-    if (c->into[i] == TNX_NO_TENSOR) continue;
-    const tnx_tensor *t = &c->tensors[c->into[i]];
-    bool empty = false, repeats = false;
-    for (int d = 0; d < t->rank; d++) {
-      empty |= t->sizes[d] == 0;
-      repeats |= t->sizes[d] > 1 && t->strides[d] == 0;
-    }
-    if (repeats && !empty)
-      return tnx_fail(TNX_INVALID_ARGUMENT, "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
-                                            "Please clone() the tensor before performing the operation.");
-  }
-  return TNX_OK;
-}
-
-static tnx_status add_inputs(tnx_graph *g, const tnx_call *c, const uint32_t *alias, const bool *overlaps, tnx_value *values) {
+static tnx_status add_inputs(tnx_graph *g, const tnx_call *c, const tnx_sharing *s, tnx_value *values) {
   for (uint32_t i = 0; i < c->n_tensors; i++) {
     const tnx_tensor *t = &c->tensors[i];
     if (t->rank > TNX_MAX_RANK) return tnx_fail(TNX_NOT_IMPLEMENTED, "tensors of more than %d dimensions", TNX_MAX_RANK);
@@ -303,7 +32,7 @@ static tnx_status add_inputs(tnx_graph *g, const tnx_call *c, const uint32_t *al
     TNX_TRY(tnx_graph_add(g, TNX_OP_INPUT, NULL, 0, &number, 1, NULL, 0, &type, 1, &values[i]));
     if (t->flags & TNX_TENSOR_WRAPPED) g->values.data[values[i]].flags |= TNX_VALUE_WRAPPED;
     if (t->flags & TNX_TENSOR_HOST) g->values.data[values[i]].flags |= TNX_VALUE_HOST;
-    tnx_input in = {values[i], tnx_arena_copy(&g->arena, t->strides, (size_t)t->rank * sizeof *t->strides), c->n_into ? alias[i] : TNX_NO_TENSOR, c->n_into && overlaps[i]};
+    tnx_input in = {values[i], tnx_arena_copy(&g->arena, t->strides, (size_t)t->rank * sizeof *t->strides), c->n_into ? s[i].alias : TNX_NO_TENSOR, c->n_into && s[i].overlap != TNX_OVERLAP_NONE};
     if (!in.strides || !tnx_vec_push(&g->inputs, in)) return tnx_fail(TNX_OUT_OF_MEMORY, "out of host memory");
   }
   return TNX_OK;
@@ -325,21 +54,6 @@ static tnx_arg *map_args(tnx_graph *g, const tnx_call *c, const tnx_value *value
   return args;
 }
 
-/* Memory without gaps or overlap, in some order of the dimensions. */
-static bool is_dense(const tnx_tensor *t) {
-  bool done[TNX_MAX_RANK] = {false};
-  int64_t want = 1;
-  for (int n = 0; n < t->rank; n++) {
-    int found = -1;
-    for (int i = 0; i < t->rank && found < 0; i++)
-      if (!done[i] && (t->sizes[i] == 1 || t->strides[i] == want)) found = i;
-    if (found < 0) return false;
-    done[found] = true;
-    if (t->sizes[found] != 1) want *= t->sizes[found];
-  }
-  return true;
-}
-
 /* Pointwise results keep the order of dimensions that the first operand of their shape has in memory (as TensorIterator does). */
 static const tnx_dim *kept_strides(const tnx_graph *g, const tnx_call *c, tnx_value v) {
   const tnx_node *n = tnx_graph_producer(g, v);
@@ -348,7 +62,7 @@ static const tnx_dim *kept_strides(const tnx_graph *g, const tnx_call *c, tnx_va
   for (uint32_t i = 0; i < c->n_tensors; i++) {
     const tnx_tensor *t = &c->tensors[i];
     if (t->rank != d->rank || memcmp(t->sizes, d->sizes, (size_t)d->rank * sizeof *d->sizes)) continue;
-    return is_dense(t) ? t->strides : NULL;
+    return tnx_tensor_is_dense(t) ? t->strides : NULL;
   }
   return NULL;
 }
@@ -391,6 +105,32 @@ static tnx_status shape_mismatch(const tnx_value_data *target, const tnx_value_d
   return tnx_fail(TNX_SHAPE, "output with shape %s doesn't match the broadcast shape %s", have, want);
 }
 
+/* PyTorch's name of a dtype in messages. */
+static const char *torch_name(tnx_dtype t) {
+  switch (t) {
+    case TNX_BOOL: return "Bool";
+    case TNX_U8: return "Byte";
+    case TNX_I8: return "Char";
+    case TNX_I16: return "Short";
+    case TNX_I32: return "Int";
+    case TNX_I64: return "Long";
+    case TNX_F16: return "Half";
+    case TNX_BF16: return "BFloat16";
+    case TNX_F32: return "Float";
+    case TNX_F64: return "Double";
+    case TNX_C64: return "ComplexFloat";
+    case TNX_C128: return "ComplexDouble";
+    default: return tnx_dtype_name(t);
+  }
+}
+
+/* c10::canCast: what a result may be converted to on its way into a given tensor. */
+static bool can_cast(tnx_dtype from, tnx_dtype to) {
+  if (tnx_dtype_is_complex(from)) return tnx_dtype_is_complex(to);
+  if (tnx_dtype_is_float(from)) return !tnx_dtype_is_integral(to);
+  return from == TNX_BOOL || to != TNX_BOOL;
+}
+
 static tnx_status add_outputs(tnx_lower *l, const tnx_call *c, const tnx_value *values, const tnx_value *results) {
   tnx_graph *g = l->b.g;
   for (uint32_t i = 0; i < l->n_results; i++) {
@@ -400,6 +140,8 @@ static tnx_status add_outputs(tnx_lower *l, const tnx_call *c, const tnx_value *
       const tnx_value_data *d = &g->values.data[o.value], *target = &g->values.data[values[t]];
       bool same = d->rank == target->rank && (d->rank == 0 || memcmp(d->sizes, target->sizes, d->rank * sizeof *d->sizes) == 0);
       if (!same) return shape_mismatch(target, d);
+      if (!can_cast((tnx_dtype)d->dtype, (tnx_dtype)target->dtype))
+        return tnx_fail(TNX_DTYPE, "result type %s can't be cast to the desired output type %s", torch_name((tnx_dtype)d->dtype), torch_name((tnx_dtype)target->dtype));
       o.value = tnx_b_convert(&l->b, o.value, (tnx_dtype)target->dtype);
       if (l->b.status != TNX_OK) return l->b.status;
       o.into = t;
@@ -411,10 +153,12 @@ static tnx_status add_outputs(tnx_lower *l, const tnx_call *c, const tnx_value *
   return TNX_OK;
 }
 
-static tnx_status build(const tnx_call *c, const uint32_t *alias, const bool *overlaps, tnx_plan **out) {
+/* Whose text is PyTorch's for a wrong call, as it stands. */
+static bool is_callers_fault(tnx_status s) { return s == TNX_INVALID_ARGUMENT || s == TNX_INDEX || s == TNX_SHAPE || s == TNX_DTYPE; }
+
+static tnx_status build(const tnx_call *c, const tnx_sharing *s, tnx_plan **out) {
   char name[512];
   tnx_graph g;
-  TNX_TRY(check_targets(c));
   describe(c, name, sizeof name);
   TNX_TRY(tnx_graph_init(&g, name));
   tnx_status status;
@@ -429,7 +173,7 @@ static tnx_status build(const tnx_call *c, const uint32_t *alias, const bool *ov
     status = tnx_fail(TNX_OUT_OF_MEMORY, "out of host memory");
     goto done;
   }
-  TNX_TRY_DONE(add_inputs(&g, c, alias, overlaps, values));
+  TNX_TRY_DONE(add_inputs(&g, c, s, values));
   args = map_args(&g, c, values);
   if (!args) {
     status = tnx_fail(TNX_OUT_OF_MEMORY, "out of host memory");
@@ -438,6 +182,7 @@ static tnx_status build(const tnx_call *c, const uint32_t *alias, const bool *ov
   status = tnx_row_lowering(c->row->id)(&l, args, results);
   if (status == TNX_OK) status = l.b.status;
   if (status == TNX_OK) status = add_outputs(&l, c, values, results);
+  if (status == TNX_OK && c->n_into) status = tnx_sharing_check(c, s, &g);
   if (status == TNX_OK) status = tnx_plan_build(&g, &p);
   if (status == TNX_OK) status = tnx_instance_get(p, NULL, 0, &inst);
   if (status == TNX_OK) {
@@ -448,11 +193,13 @@ static tnx_status build(const tnx_call *c, const uint32_t *alias, const bool *ov
     p = NULL;
   }
 done:
-  if (status != TNX_OK) tnx_error_prefix("%s", name);
+  if (status != TNX_OK && !is_callers_fault(status)) tnx_error_prefix("%s", name);
   tnx_graph_fini(&g);
   *out = p;
   return status;
 }
+
+/* ---- calls ---- */
 
 static uint64_t now_ns(void) {
   struct timespec t;
@@ -460,46 +207,52 @@ static uint64_t now_ns(void) {
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* What identifies a call; `few` serves for all but the longest lists of tensors. */
+typedef struct identity {
+  tnx_sharing few[MANY_TENSORS], *sharing;
+  tnx_cache_key key;
+} identity;
+
+static tnx_status identity_init(identity *id, const tnx_call *c) {
+  id->key.data = id->key.small;
+  id->sharing = c->n_tensors <= MANY_TENSORS ? id->few : tnx_heap_alloc(c->n_tensors * sizeof *id->sharing);
+  if (!id->sharing) return tnx_fail(TNX_OUT_OF_MEMORY, "out of host memory");
+  if (c->n_into) tnx_sharing_find(c, id->sharing);
+  return tnx_cache_key_init(&id->key, c, id->sharing);
+}
+
+static void identity_fini(identity *id) {
+  tnx_cache_key_fini(&id->key);
+  if (id->sharing != id->few) tnx_heap_free(id->sharing);
+}
+
 tnx_status tnx_call_prepare(const tnx_call *c, tnx_plan **plan_out, bool *fresh_out) {
-  uint32_t few_alias[MANY_TENSORS], *alias = few_alias;
-  bool few_overlaps[MANY_TENSORS], *overlaps = few_overlaps;
-  tnx_status status = TNX_OK;
+  identity id;
   *plan_out = NULL;
   *fresh_out = false;
-  if (c->n_tensors > MANY_TENSORS) {
-    alias = tnx_heap_alloc(c->n_tensors * sizeof *alias);
-    overlaps = tnx_heap_alloc(c->n_tensors * sizeof *overlaps);
-    if (!alias || !overlaps) {
-      tnx_heap_free(alias);
-      tnx_heap_free(overlaps);
-      return tnx_fail(TNX_OUT_OF_MEMORY, "out of host memory");
+  tnx_status status = identity_init(&id, c);
+  if (status == TNX_OK) *plan_out = tnx_cache_find(&id.key);
+  if (status == TNX_OK && !*plan_out) {
+    uint64_t begin = now_ns();
+    status = build(c, id.sharing, plan_out);
+    if (status == TNX_OK) {
+      (*plan_out)->build_ns = now_ns() - begin;
+      TNX_LOG(PLAN, "%s: planned in %.1f us", (*plan_out)->name, (double)(*plan_out)->build_ns * 1e-3);
+      *fresh_out = !tnx_cache_knows_class(tnx_cache_class_of(c));
+      if (!*fresh_out) tnx_cache_keep(&id.key, *plan_out, (*plan_out)->build_ns);
     }
   }
-  key k;
-  if (c->n_into) find_sharing(c, alias, overlaps);
-  make_key(c, alias, overlaps, &k);
-  if (k.failed) {
-    status = tnx_fail(TNX_OUT_OF_MEMORY, "out of host memory");
-  } else {
-    uint64_t hash = tnx_hash_bytes(k.data, k.len, 0);
-    *plan_out = lookup(&k, hash);
-    if (!*plan_out) {
-      uint64_t begin = now_ns();
-      status = build(c, alias, overlaps, plan_out);
-      if (status == TNX_OK) {
-        uint64_t ns = now_ns() - begin;
-        *fresh_out = note_class(class_hash(c));
-        TNX_LOG(PLAN, "%s: planned in %.1f us", (*plan_out)->name, (double)ns * 1e-3);
-        insert(&k, hash, *plan_out, ns);
-      }
-    }
-  }
-  if (k.data != k.small) tnx_heap_free(k.data);
-  if (alias != few_alias) {
-    tnx_heap_free(alias);
-    tnx_heap_free(overlaps);
-  }
+  identity_fini(&id);
   return status;
+}
+
+void tnx_call_accept(const tnx_call *c, tnx_plan *plan) {
+  identity id;
+  if (identity_init(&id, c) == TNX_OK) {
+    tnx_cache_note_class(tnx_cache_class_of(c));
+    tnx_cache_keep(&id.key, plan, plan->build_ns);
+  }
+  identity_fini(&id);
 }
 
 uint32_t tnx_plan_result_count(const tnx_plan *p) { return p->outputs.len; }

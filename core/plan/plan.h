@@ -77,6 +77,7 @@ struct tnx_plan {
   uint32_t n_temps, n_hosts, dims_buffer;
   const tnx_expr *exprs;
   uint32_t n_exprs, n_symbols;
+  uint64_t build_ns;   /* eager plans: how long lowering and planning took */
   tnx_result *results; /* eager plans: what tnx_plan_result gives; others are asked by tnx_plan_infer */
   pthread_mutex_t mutex; /* guards instances; rank: below the plan cache's, above the allocator's */
   tnx_instance *instances[TNX_PLAN_INSTANCES]; /* most recently used first */

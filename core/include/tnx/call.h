@@ -28,7 +28,8 @@ enum {
   TNX_ROW_VIEW = 1 << 0,     /* a view: native in graphs only; eager tensors take PyTorch's own view path */
   TNX_ROW_COMPOSITE = 1 << 1, /* PyTorch decomposes it in eager; graphs keep it whole */
   TNX_ROW_RANDOM = 1 << 2,   /* its last two arguments, added by the caller, are the Philox seed and offset as 0-dim int64 host tensors */
-  TNX_ROW_LIST = 1 << 3      /* returns a list of tensors */
+  TNX_ROW_LIST = 1 << 3,     /* returns a list of tensors */
+  TNX_ROW_APART = 1 << 4     /* what is written may share no memory with an operand (but the one an in-place form writes to) */
 };
 typedef struct tnx_row {
   const char *functional; /* "add.Tensor"; "" where there is none (the row is in-place only) */
@@ -117,9 +118,11 @@ typedef struct tnx_result {
 
 /* The plan of the call: found in the cache or built. *plan_out is retained for the caller (tnx_plan_release). NOT_IMPLEMENTED: the
  * row does not cover this case (the glue falls back, counted). SHAPE, DTYPE, INVALID_ARGUMENT, INDEX: the call is wrong; the
- * glue asks PyTorch's Meta kernel for its words first. *fresh_out: the row has not been seen with these dtypes, ranks and attributes before, so the
- * glue lets the Meta kernel check the call once. For out forms call once with n_into = 0 to learn the results' sizes (tnx_plan_result), resize, then prepare with into. */
+ * glue asks PyTorch's Meta kernel for its words first. *fresh_out: the row has not been seen with these dtypes, ranks and attributes before, and the
+ * plan is not in the cache: the glue lets the Meta kernel check the call and then accepts it; a call that is not accepted leaves no trace. For out forms call once with n_into = 0 to learn the results' sizes (tnx_plan_result), resize, then prepare with into. */
 TNX_API tnx_status tnx_call_prepare(const tnx_call *call, tnx_plan **plan_out, bool *fresh_out);
+/* A fresh call is right: its plan is cached, and calls of its kind are no longer fresh. The call is the one that was prepared. */
+TNX_API void tnx_call_accept(const tnx_call *call, tnx_plan *plan);
 TNX_API uint32_t tnx_plan_result_count(const tnx_plan *plan);
 TNX_API const tnx_result *tnx_plan_result(const tnx_plan *plan, uint32_t i);
 /* Queues the plan on the stream. tensors: the call's. results[i]: memory for result i (ignored where into is given or the result is none). */
