@@ -56,7 +56,6 @@ CALLS = {
     "conv_no_groups": lambda d: conv(d, (1, 4, 6, 6), (4, 4, 3, 3), groups=0),
     "conv_padding": lambda d: conv(d, (1, 4, 6, 6), (4, 4, 3, 3), padding=-1),
     "conv_stride": lambda d: conv(d, (1, 4, 6, 6), (4, 4, 3, 3), stride=0),
-    "conv_dilation": lambda d: conv(d, (1, 4, 6, 6), (4, 4, 3, 3), dilation=0),
     "conv_kernel": lambda d: conv(d, (1, 4, 2, 2), (4, 4, 3, 3)),
     "conv_rank": lambda d: conv(d, (1, 4, 6, 6), (4, 4, 3)),
     "conv_bias": lambda d: conv(d, (1, 4, 6, 6), (4, 4, 3, 3), (5,)),

@@ -23,6 +23,15 @@ constexpr const char* kBackward = "_scaled_dot_product_fused_attention_overridea
 // PyTorch's numbers for sdp::SDPBackend.
 constexpr int64_t kMath = 0, kOverrideable = 4;
 
+// Known sizes only: symbolic ones are guarded by whoever made them.
+bool fit_together(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool enable_gqa) {
+  for (const at::Tensor* t : {&q, &k, &v})
+    if (t->unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return true;
+  bool heads = enable_gqa ? k.size(1) > 0 && q.size(1) % k.size(1) == 0 : q.size(1) == k.size(1);
+  return heads && k.size(1) == v.size(1) && q.size(0) == k.size(0) && q.size(0) == v.size(0) && q.size(3) == k.size(3) &&
+      k.size(2) == v.size(2);
+}
+
 } // namespace
 
 int64_t fused_sdp_choice(
@@ -34,6 +43,7 @@ int64_t fused_sdp_choice(
   if (!is_neuron(q) || !is_neuron(k) || !is_neuron(v)) return kMath;
   if (q.scalar_type() != k.scalar_type() || q.scalar_type() != v.scalar_type() || !q.is_floating_point()) return kMath;
   if (q.dim() != 4 || k.dim() != 4 || v.dim() != 4) return kMath;
+  if (!fit_together(q, k, v, enable_gqa)) return kMath; // its parts have PyTorch's words for what is wrong
   // Without the random numbers of a row of its own, dropout is left to the parts.
   if (dropout_p > 0 && !(forward->flags & TNX_ROW_RANDOM)) return kMath;
   if (mask && mask->defined() && mask->requires_grad()) return kMath;

@@ -23,6 +23,7 @@ tnx_status lower_index_select(tnx_lower *l, const tnx_arg *a, tnx_value *results
   tnx_builder *b = &l->b;
   int dim = dim_of(l, a + 1, a[0].value);
   tnx_value index = at_least_1d(b, a[2].value);
+  b->fault = TNX_FAULT_ROW;
   if (index && tnx_b_rank(b, index) != 1) return tnx_fail(TNX_INDEX, "index_select(): Index is supposed to be a vector");
   if (tnx_b_rank(b, a[0].value) == 0) return give(l, results, like_rank(b, tnx_b_take(b, at_least_1d(b, a[0].value), index, dim), a[0].value));
   return give(l, results, tnx_b_take(b, a[0].value, index, dim));
@@ -32,6 +33,7 @@ tnx_status lower_gather(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
   tnx_value x = a[0].value, index = a[2].value;
   int dim = dim_of(l, a + 1, x);
+  b->fault = TNX_FAULT_GATHER;
   if (tnx_b_numel(b, index) == 0) return give(l, results, full_like_f(b, index, tnx_b_dtype(b, x), 0)); /* of any dtype and rank */
   if (tnx_b_rank(b, x) == 0 || tnx_b_rank(b, index) == 0) {
     if (tnx_b_rank(b, x) > 1 || tnx_b_rank(b, index) > 1) return tnx_fail(TNX_SHAPE, "Index tensor must have the same number of dimensions as input tensor");
@@ -44,6 +46,7 @@ tnx_status lower_gather(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
 tnx_status lower_take_along_dim(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
   tnx_value x = a[0].value, index = a[1].value;
+  b->fault = TNX_FAULT_GATHER;
   if (arg_none(a + 2)) return give(l, results, tnx_b_gather(b, flat(b, x), flat(b, index), 0));
   int rank = tnx_b_rank(b, x), dim = dim_of(l, a + 2, x);
   if (rank != tnx_b_rank(b, index)) return tnx_fail(TNX_SHAPE, "torch.take_along_dim(): input and indices should have the same number of dimensions");
@@ -56,26 +59,28 @@ tnx_status lower_take_along_dim(tnx_lower *l, const tnx_arg *a, tnx_value *resul
   return give(l, results, tnx_b_gather(b, tnx_b_broadcast_to(b, x, rank, sx), tnx_b_broadcast_to(b, index, rank, si), dim));
 }
 
-/* take and put_ let negative indices count from the end; the operators they become do not. */
-static tnx_value from_end(tnx_builder *b, tnx_value index, tnx_dim size) {
-  if (b->status != TNX_OK || !index) return 0;
-  tnx_value end = tnx_b_convert(b, tnx_b_dimval(b, size), tnx_b_dtype(b, index));
-  return tnx_b_select(b, tnx_b_binary_f(b, TNX_OP_LT, index, 0), tnx_b_binary(b, TNX_OP_ADD, index, end), index);
-}
-
+/* Over the flat operand; negative indices count from the end. */
 tnx_status lower_take(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
-  tnx_value x = flat(&l->b, a[0].value);
-  return give(l, results, tnx_b_take(&l->b, x, from_end(&l->b, a[1].value, tnx_b_numel(&l->b, x)), 0));
+  tnx_builder *b = &l->b;
+  int dim = 0;
+  b->fault = TNX_FAULT_TAKE;
+  return give(l, results, tnx_b_index(b, flat(b, a[0].value), &a[1].value, &dim, 1));
 }
 
 tnx_status lower_put(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
-  tnx_value r = tnx_b_put(b, flat(b, a[0].value), from_end(b, flat(b, a[1].value), tnx_b_numel(b, a[0].value)), flat(b, a[2].value), 0, arg_bool(a + 3) ? ADD : SET);
+  int dim = 0;
+  tnx_value index = flat(b, a[1].value), src = flat(b, a[2].value);
+  b->fault = TNX_FAULT_TAKE;
+  if (!index || !src) return b->status;
+  if (differ(tnx_b_size(b, index, 0), tnx_b_size(b, src, 0))) return tnx_fail(TNX_SHAPE, "put_(): Expected source and index to have the same number of elements");
+  tnx_value r = tnx_b_index_put(b, flat(b, a[0].value), src, &index, &dim, 1, arg_bool(a + 3) ? ADD : SET);
   return give(l, results, tnx_b_reshape(b, r, tnx_b_rank(b, a[0].value), tnx_b_sizes(b, a[0].value)));
 }
 
 tnx_status lower_embedding(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   if (tnx_b_rank(&l->b, a[0].value) != 2) return tnx_fail(TNX_SHAPE, "'weight' must be 2-D");
+  l->b.fault = TNX_FAULT_ROW;
   return give(l, results, tnx_b_take(&l->b, a[0].value, a[1].value, 0));
 }
 
@@ -84,6 +89,7 @@ tnx_status lower_embedding_dense_backward(tnx_lower *l, const tnx_arg *a, tnx_va
   tnx_builder *b = &l->b;
   tnx_value dy = a[0].value, index = flat(b, a[1].value);
   if (!index) return b->status;
+  b->fault = TNX_FAULT_ROW;
   tnx_dtype t = tnx_b_dtype(b, dy), acc = tnx_acc_of(t);
   tnx_dim width = tnx_b_size(b, dy, -1), rows[2] = {tnx_b_size(b, index, 0), width}, sizes[2] = {a[2].dim, width}, count[2] = {a[2].dim, 1};
   dy = tnx_b_convert(b, tnx_b_reshape(b, dy, 2, rows), acc);
@@ -226,6 +232,7 @@ static tnx_status scatter(tnx_lower *l, const tnx_arg *a, tnx_value src, int mod
   tnx_value x = a[0].value, index = a[2].value;
   int dim = dim_of(l, a + 1, x);
   if (!src) return b->status;
+  b->fault = TNX_FAULT_GATHER;
   if (tnx_b_numel(b, index) == 0) return give(l, results, x); /* of any dtype and rank */
   if (tnx_b_dtype(b, x) != tnx_b_dtype(b, src)) return tnx_fail(TNX_DTYPE, "scatter(): Expected self.dtype to be equal to src.dtype");
   if (tnx_b_rank(b, x) == 0 || tnx_b_rank(b, index) == 0 || tnx_b_rank(b, src) == 0)
@@ -279,6 +286,7 @@ tnx_status lower_scatter_reduce(tnx_lower *l, const tnx_arg *a, tnx_value *resul
   if (t == TNX_BOOL || tnx_dtype_is_complex(t)) return uncovered(l, "dtype");
   tnx_dtype out = t;
   t = tnx_acc_of(t);
+  b->fault = TNX_FAULT_GATHER;
   tnx_value base = tnx_b_convert(b, at_least_1d(b, x), t);
   index = at_least_1d(b, index), src = tnx_b_convert(b, at_least_1d(b, src), t);
   if (!include) base = tnx_b_scatter(b, base, index, expand_like(b, neutral(b, mode, t), index), dim, SET);
@@ -306,11 +314,15 @@ static tnx_status put_slices(tnx_lower *l, const tnx_arg *a, tnx_value src, int 
   return give(l, results, tnx_b_put(b, x, index, src, dim, mode));
 }
 
-tnx_status lower_index_copy(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return put_slices(l, a, a[3].value, SET, results); }
+tnx_status lower_index_copy(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  l->b.fault = TNX_FAULT_INDEX_COPY;
+  return put_slices(l, a, a[3].value, SET, results);
+}
 
 tnx_status lower_index_add(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
   tnx_value src = a[3].value;
+  b->fault = tnx_b_rank(b, a[0].value) > 1 ? TNX_FAULT_GATHER : TNX_FAULT_ROW;
   if (tnx_b_dtype(b, src) == TNX_BOOL) { /* a sum of bools is whether any is true: counted in int32 */
     if (tnx_b_dtype(b, a[0].value) != TNX_BOOL || !arg_equals(a + 4, 1) || tnx_b_rank(b, src) == 0) return uncovered(l, "bool");
     tnx_arg wide[3] = {a[0], a[1], a[2]};
@@ -328,10 +340,8 @@ tnx_status lower_index_fill(tnx_lower *l, const tnx_arg *a, tnx_value *results) 
   if (!index || !fill) return b->status;
   if (tnx_b_rank(b, fill) != 0) return tnx_fail(TNX_SHAPE, "index_fill_ only supports a 0-dimensional value tensor");
   if (tnx_b_rank(b, index) != 1) return tnx_fail(TNX_INDEX, "Index has to be a vector/scalar");
-  int dim = dim_of(l, a + 1, x), rank = tnx_b_rank(b, x);
-  tnx_dim sizes[TNX_MAX_RANK], one = tnx_b_size(b, index, 0);
-  for (int i = 0; i < rank; i++) sizes[i] = i == dim ? one : tnx_b_size(b, x, i);
-  return put_slices(l, a, rank ? tnx_b_full(b, fill, rank, sizes) : tnx_b_full(b, fill, 1, &one), SET, results);
+  int dim = dim_of(l, a + 1, x);
+  return give(l, results, like_rank(b, tnx_b_index_put(b, at_least_1d(b, x), fill, &index, &dim, 1, SET), x)); /* negative indices count from the end */
 }
 
 static int reduce_mode(const tnx_arg *a) { return arg_is(a, "prod") ? MUL : arg_is(a, "amin") ? MIN : arg_is(a, "amax") ? MAX : arg_is(a, "mean") ? ADD : -1; }
@@ -346,6 +356,7 @@ tnx_status lower_index_reduce(tnx_lower *l, const tnx_arg *a, tnx_value *results
   if (t != tnx_b_dtype(b, src) || t == TNX_BOOL || tnx_dtype_is_complex(t)) return uncovered(l, "dtype");
   tnx_dtype out = t;
   t = tnx_acc_of(t);
+  b->fault = TNX_FAULT_ROW;
   tnx_value base = tnx_b_convert(b, at_least_1d(b, x), t), first = base;
   src = tnx_b_convert(b, at_least_1d(b, src), t);
   if (!include) base = tnx_b_put(b, base, index, expand_like(b, neutral(b, mode, t), src), dim, SET);
@@ -369,6 +380,7 @@ tnx_status lower_masked_scatter(tnx_lower *l, const tnx_arg *a, tnx_value *resul
   if (tnx_b_numel(b, source) == 0) return give(l, results, x);
   tnx_value chosen = flat(b, mask), order = tnx_b_scan(b, TNX_OP_CUMSUM, tnx_b_convert(b, chosen, TNX_I64), 0);
   tnx_value at = tnx_b_select(b, chosen, add_f(b, order, -1), tnx_b_const_i(b, TNX_I64, 0));
+  b->fault = TNX_FAULT_MASKED_SCATTER;
   tnx_value taken = tnx_b_reshape(b, tnx_b_take(b, source, at, 0), rank, sizes);
   return give(l, results, tnx_b_select(b, mask, taken, x));
 }
@@ -397,6 +409,8 @@ tnx_status lower_one_hot(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   if (rank + 1 > TNX_MAX_RANK) return uncovered(l, "rank");
   for (int i = 0; i < rank; i++) sizes[i] = tnx_b_size(b, x, i);
   sizes[rank] = a[1].dim;
+  x = tnx_b_check(b, x, compare_f(b, TNX_OP_GE, x, 0), TNX_FAULT_CLASS_NEGATIVE);
+  x = tnx_b_check(b, x, tnx_b_binary(b, TNX_OP_LT, x, tnx_b_dimval(b, a[1].dim)), TNX_FAULT_CLASS_LARGE);
   tnx_value classes = tnx_b_iota(b, rank + 1, sizes, rank);
   return give(l, results, tnx_b_convert(b, tnx_b_binary(b, TNX_OP_EQ, tnx_b_unsqueeze(b, x, rank), classes), TNX_I64));
 }

@@ -77,10 +77,16 @@ tnx_status lower_huber_loss_backward(tnx_lower *l, const tnx_arg *a, tnx_value *
   return RESULT(mul(b, tnx_b_binary_f(b, TNX_OP_MIN, tnx_b_binary_f(b, TNX_OP_MAX, d, -delta), delta), dy));
 }
 
+/* x, which has to lie in [0, 1]. */
+static tnx_value in_unit(tnx_builder *b, tnx_value x, tnx_fault fault) {
+  return tnx_b_check(b, x, tnx_b_binary(b, TNX_OP_AND, compare_f(b, TNX_OP_GE, x, 0), compare_f(b, TNX_OP_LE, x, 1)), fault);
+}
+
 /* -(y log x + (1 - y) log(1 - x)), logarithms not below -100 */
 tnx_status lower_binary_cross_entropy(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   PAIR(a, a + 1);
   tnx_value weight = arg_value(a + 2);
+  p.x = in_unit(b, p.x, TNX_FAULT_UNIT_INPUT), p.y = in_unit(b, p.y, TNX_FAULT_UNIT_TARGET);
   tnx_value log_x = tnx_b_binary_f(b, TNX_OP_MAX, tnx_b_unary(b, TNX_OP_LOG, p.x), -100), log_1x = tnx_b_binary_f(b, TNX_OP_MAX, tnx_b_unary(b, TNX_OP_LOG1P, neg(b, p.x)), -100);
   tnx_value loss = sub(b, mul(b, add_f(b, p.y, -1), log_1x), mul(b, p.y, log_x));
   if (weight) loss = mul(b, loss, tnx_b_convert(b, weight, tnx_acc_of(p.t)));
@@ -115,6 +121,7 @@ typedef struct nll { tnx_value x, index, weight, valid; int dim; tnx_dtype t, ac
 static bool nll_init(tnx_lower *l, const tnx_arg *x, const tnx_arg *target, const tnx_arg *weight, const tnx_arg *ignore, nll *n) {
   tnx_builder *b = &l->b;
   int rank = tnx_b_rank(b, x->value);
+  b->fault = TNX_FAULT_TARGET;
   n->t = tnx_b_dtype(b, x->value), n->acc = tnx_acc_of(n->t);
   tnx_dtype it = tnx_b_dtype(b, target->value);
   if (!tnx_dtype_is_float(n->t) || rank < 1 || (it != TNX_I64 && it != TNX_U8)) {
@@ -169,6 +176,8 @@ tnx_status lower_nll_loss_backward(tnx_lower *l, const tnx_arg *a, tnx_value *re
   tnx_value dy = tnx_b_convert(b, a[0].value, n.acc);
   if (a[4].dim == NONE && tnx_b_rank(b, n.x) > 1) dy = tnx_b_unsqueeze(b, dy, n.dim);
   if (a[4].dim == MEAN) dy = divide(b, dy, tnx_b_convert(b, a[6].value, n.acc));
+  tnx_value count = tnx_b_dimval(b, tnx_b_size(b, n.x, n.dim));
+  n.index = tnx_b_check(b, n.index, tnx_b_binary(b, TNX_OP_AND, compare_f(b, TNX_OP_GE, n.index, 0), tnx_b_binary(b, TNX_OP_LT, n.index, count)), TNX_FAULT_TARGET);
   tnx_value classes = tnx_b_iota(b, tnx_b_rank(b, n.x), tnx_b_sizes(b, n.x), n.dim);
   tnx_value hit = tnx_b_binary(b, TNX_OP_AND, tnx_b_binary(b, TNX_OP_EQ, classes, n.index), n.valid);
   return give(l, results, tnx_b_convert(b, select_f(b, hit, neg(b, mul(b, dy, n.weight)), 0), n.t));

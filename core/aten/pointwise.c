@@ -64,11 +64,20 @@ static operands promoted(tnx_builder *b, const tnx_arg *x, const tnx_arg *y) {
 
 static operands as_dtype(tnx_builder *b, const tnx_arg *x, const tnx_arg *y, tnx_dtype t) { return (operands){tnx_b_scalar(b, x, t), tnx_b_scalar(b, y, t), t}; }
 
+/* The quotient or the rest of integers, which PyTorch's CPU kernels refuse to take by zero. */
+static tnx_value divided(tnx_builder *b, tnx_op op, operands o) {
+  if (o.t != TNX_BOOL && tnx_dtype_is_integral(o.t)) {
+    o.y = tnx_b_check(b, o.y, compare_f(b, TNX_OP_NE, o.y, 0), TNX_FAULT_ZERO_DIVISION);
+  }
+  return tnx_b_binary(b, op, o.x, o.y);
+}
+
 static tnx_status binary_same(tnx_lower *l, const tnx_arg *a, tnx_value *results, tnx_op op) {
   operands o = promoted(&l->b, a, a + 1);
   if (tnx_dtype_is_complex(o.t)) return uncovered(l, "complex");
   if (o.t == TNX_BOOL && op != TNX_OP_MAX && op != TNX_OP_MIN) return uncovered(l, "bool");
-  return give(l, results, tnx_b_binary(&l->b, op, o.x, o.y));
+  bool divides = op == TNX_OP_FMOD || op == TNX_OP_REMAINDER || op == TNX_OP_FLOORDIV;
+  return give(l, results, divides ? divided(&l->b, op, o) : tnx_b_binary(&l->b, op, o.x, o.y));
 }
 
 static tnx_status binary_float(tnx_lower *l, const tnx_arg *a, tnx_value *results, tnx_op op) {
@@ -195,9 +204,9 @@ tnx_status lower_div_mode(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
   operands o = promoted(b, a, a + 1);
   if (o.t == TNX_BOOL || tnx_dtype_is_complex(o.t)) return uncovered(l, "dtype");
-  if (arg_is(a + 2, "floor")) return give(l, results, tnx_b_binary(b, TNX_OP_FLOORDIV, o.x, o.y));
+  if (arg_is(a + 2, "floor")) return give(l, results, divided(b, TNX_OP_FLOORDIV, o));
   if (!arg_is(a + 2, "trunc")) return tnx_fail(TNX_INVALID_ARGUMENT, "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '%s'", a[2].string);
-  if (tnx_dtype_is_integral(o.t)) return give(l, results, divide(b, o.x, o.y));
+  if (tnx_dtype_is_integral(o.t)) return give(l, results, divided(b, TNX_OP_DIV, o));
   /* the quotient of halves is rounded before it is truncated, as PyTorch does */
   tnx_value q = tnx_b_convert(b, divide(b, to_acc(b, o.x), to_acc(b, o.y)), o.t);
   return give(l, results, tnx_b_convert(b, tnx_b_unary(b, TNX_OP_TRUNC, to_acc(b, q)), o.t));

@@ -118,7 +118,8 @@ static tnx_status bernoulli(tnx_lower *l, const tnx_arg *a, const tnx_arg *p, tn
   (void)acc;
   if (p->kind == TNX_ARG_TENSOR) {
     if (!tnx_dtype_is_float(tnx_b_dtype(b, p->value))) return uncovered(l, "integer probabilities");
-    limit = expand_like(b, tnx_b_convert(b, p->value, TNX_F32), a[0].value);
+    limit = tnx_b_convert(b, p->value, TNX_F32);
+    limit = expand_like(b, tnx_b_check(b, limit, tnx_b_binary(b, TNX_OP_AND, compare_f(b, TNX_OP_GE, limit, 0), compare_f(b, TNX_OP_LE, limit, 1)), TNX_FAULT_PROBABILITY), a[0].value);
   } else {
     double v = arg_number(p, 0.5);
     if (!(v >= 0 && v <= 1)) return tnx_fail(TNX_INVALID_ARGUMENT, "bernoulli_ expects p to be in [0, 1], but got p=%g", v);
@@ -251,7 +252,9 @@ tnx_status lower_normal_tensors(tnx_lower *l, const tnx_arg *a, tnx_value *resul
   tnx_dim sizes[TNX_MAX_RANK];
   int rank = tnx_b_broadcast_shape(b, mean ? tnx_b_rank(b, mean) : 0, mean ? tnx_b_sizes(b, mean) : NULL, std ? tnx_b_rank(b, std) : 0, std ? tnx_b_sizes(b, std) : NULL, sizes);
   if (rank < 0) return b->status;
-  tnx_value z = mul(b, normal(l, a, acc, rank, sizes), tnx_b_scalar(b, a + 1, acc));
+  tnx_value scale = tnx_b_scalar(b, a + 1, acc);
+  if (std) scale = tnx_b_check(b, scale, compare_f(b, TNX_OP_GE, scale, 0), TNX_FAULT_STD);
+  tnx_value z = mul(b, normal(l, a, acc, rank, sizes), scale);
   return give(l, results, tnx_b_convert(b, add(b, z, tnx_b_scalar(b, a, acc)), t));
 }
 
@@ -307,12 +310,18 @@ tnx_status lower_multinomial(tnx_lower *l, const tnx_arg *a, tnx_value *results)
   int last = rank - 1;
   p = to_acc(b, p);
   if (!p) return b->status;
-  if (!arg_bool(a + 2) || k == 1) {
+  bool top = !arg_bool(a + 2) || k == 1;
+  tnx_value positive = compare_f(b, TNX_OP_GE, p, 0), finite = tnx_b_unary(b, TNX_OP_ISFINITE, p);
+  p = tnx_b_check(b, p, finite, top ? TNX_FAULT_WEIGHTS : TNX_FAULT_WEIGHT_INFINITE);
+  p = tnx_b_check(b, p, positive, top ? TNX_FAULT_WEIGHTS : TNX_FAULT_WEIGHT_NEGATIVE);
+  p = tnx_b_check(b, p, compare_f(b, TNX_OP_GT, reduce(b, TNX_OP_REDUCE_SUM, p, &last, 1, true), 0), TNX_FAULT_WEIGHT_SUM);
+  if (!p) return b->status;
+  if (top) {
     tnx_dtype acc = tnx_b_dtype(b, p);
     tnx_value score = divide(b, p, exponential(l, a, acc, rank, tnx_b_sizes(b, p)));
     if (k == 1) return give(l, results, reduce(b, TNX_OP_ARGMAX, score, &last, 1, true));
-    tnx_value top = tnx_b_topk(b, score, last, k, true);
-    return give(l, results, top ? top + 1 : 0);
+    tnx_value best = tnx_b_topk(b, score, last, k, true);
+    return give(l, results, best ? best + 1 : 0);
   }
   tnx_value cdf = tnx_b_scan(b, TNX_OP_CUMSUM, tnx_b_convert(b, p, TNX_F64), last);
   tnx_dim draws[2] = {rank == 2 ? tnx_b_size(b, p, 0) : k, k};

@@ -24,7 +24,7 @@ static inline uint64_t tnx_hash_bytes(const void *data, size_t n, uint64_t seed)
     return tnx_hash_mix(h ^ a, b);
   }
   a = 0;
-  memcpy(&a, p, n);
+  if (n) memcpy(&a, p, n); /* data may be NULL then */
   return tnx_hash_mix(h, a);
 }
 #endif

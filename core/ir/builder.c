@@ -24,7 +24,9 @@ tnx_value tnx_b_node(tnx_builder *b, tnx_op op, const tnx_value *in, uint32_t n_
     if (in[i] == 0) return tnx_b_fail(b, TNX_INTERNAL, "%s: operand %u is missing", tnx_op_get_info(op)->name, i);
   tnx_value first = 0;
   b->status = tnx_graph_add(b->g, op, in, n_in, ints, n_ints, floats, n_floats, types, n_types, &first);
-  return b->status == TNX_OK ? first : 0;
+  if (b->status != TNX_OK) return 0;
+  if (b->fault && tnx_op_get_info(op)->klass == TNX_CLASS_INDEX) b->g->nodes.data[b->g->values.data[first].node].fault = (uint8_t)b->fault;
+  return first;
 }
 
 int tnx_b_wrap_dim(tnx_builder *b, int64_t dim, int rank) {
@@ -255,6 +257,22 @@ static bool same_shape(const tnx_builder *b, tnx_value x, tnx_value y) {
   return r == tnx_b_rank(b, y) && (r == 0 || memcmp(tnx_b_sizes(b, x), tnx_b_sizes(b, y), (size_t)r * sizeof(tnx_dim)) == 0);
 }
 
+/* An integer constant that a double holds exactly. */
+static bool exact_const(const tnx_builder *b, tnx_value v, double *out) {
+  return tnx_dtype_is_integral(tnx_b_dtype(b, v)) && tnx_b_const_value(b, v, out) && fabs(*out) < 0x1p53;
+}
+
+static bool compared(tnx_op op, double x, double y) {
+  switch (op) {
+    case TNX_OP_EQ: return x == y;
+    case TNX_OP_NE: return x != y;
+    case TNX_OP_LT: return x < y;
+    case TNX_OP_LE: return x <= y;
+    case TNX_OP_GT: return x > y;
+    default: return x >= y;
+  }
+}
+
 tnx_value tnx_b_binary(tnx_builder *b, tnx_op op, tnx_value x, tnx_value y) {
   if (b->status != TNX_OK || !x || !y) return 0;
   tnx_dtype t = tnx_b_dtype(b, x);
@@ -274,6 +292,8 @@ tnx_value tnx_b_binary(tnx_builder *b, tnx_op op, tnx_value x, tnx_value y) {
   /* both constant along everything: compute once, then broadcast */
   tnx_value bx = broadcast_source(b, x), by = broadcast_source(b, y);
   if (bx && by && tnx_b_rank(b, bx) == 0 && tnx_b_rank(b, by) == 0 && same_shape(b, x, y)) return rebroadcast(b, tnx_b_binary(b, op, bx, by), x);
+  double cx, cy;
+  if (op >= TNX_OP_EQ && op <= TNX_OP_GE && tnx_b_rank(b, x) == 0 && tnx_b_rank(b, y) == 0 && exact_const(b, x, &cx) && exact_const(b, y, &cy)) return tnx_b_const_i(b, TNX_BOOL, compared(op, cx, cy));
   int rank = common_shape(b, &x, &y, sizes);
   if (rank < 0) return 0;
   tnx_value in[2] = {x, y};
@@ -300,6 +320,16 @@ tnx_value tnx_b_select(tnx_builder *b, tnx_value pred, tnx_value x, tnx_value y)
   tnx_value in[3] = {pred, x, y};
   tnx_type type = {(uint8_t)tnx_b_dtype(b, x), (uint8_t)rank, sizes};
   return tnx_b_node(b, TNX_OP_SELECT, in, 3, NULL, 0, NULL, 0, &type, 1);
+}
+
+tnx_value tnx_b_check(tnx_builder *b, tnx_value x, tnx_value ok, tnx_fault fault) {
+  if (b->status != TNX_OK || !x || !ok) return 0;
+  double c;
+  if (tnx_b_const_value(b, ok, &c) && c != 0) return x;
+  tnx_dim number = fault;
+  tnx_value in[2] = {x, tnx_b_broadcast_to(b, ok, tnx_b_rank(b, x), tnx_b_sizes(b, x))};
+  tnx_type type = {(uint8_t)tnx_b_dtype(b, x), (uint8_t)tnx_b_rank(b, x), tnx_b_sizes(b, x)};
+  return tnx_b_node(b, TNX_OP_CHECK, in, 2, &number, 1, NULL, 0, &type, 1);
 }
 
 tnx_value tnx_b_philox(tnx_builder *b, tnx_value seed, tnx_value offset, tnx_value index) {

@@ -6,15 +6,17 @@
 #ifndef TNX_IR_BUILDER_H
 #define TNX_IR_BUILDER_H
 #include "ir/graph.h"
+#include "ops/faults.h"
 
 typedef struct tnx_builder {
   tnx_graph *g;
   tnx_status status;
   tnx_dtype default_dtype; /* what Python floats become beside integers */
+  tnx_fault fault;         /* of indices out of range in what is built next */
 } tnx_builder;
 
 static inline tnx_builder tnx_builder_on(tnx_graph *g) {
-  tnx_builder b = {g, TNX_OK, TNX_F32};
+  tnx_builder b = {g, TNX_OK, TNX_F32, TNX_FAULT_NONE};
   return b;
 }
 
@@ -55,6 +57,8 @@ tnx_value tnx_b_unary(tnx_builder *b, tnx_op op, tnx_value x);
 /* Operands of one dtype; broadcast together. */
 tnx_value tnx_b_binary(tnx_builder *b, tnx_op op, tnx_value x, tnx_value y);
 tnx_value tnx_b_select(tnx_builder *b, tnx_value pred, tnx_value x, tnx_value y);
+/* x, which faults at run time where ok (broadcast to x) is false. */
+tnx_value tnx_b_check(tnx_builder *b, tnx_value x, tnx_value ok, tnx_fault fault);
 tnx_value tnx_b_philox(tnx_builder *b, tnx_value seed, tnx_value offset, tnx_value index);
 /* Shorthands with a constant of x's dtype on the right. */
 tnx_value tnx_b_binary_f(tnx_builder *b, tnx_op op, tnx_value x, double y);

@@ -39,7 +39,8 @@ typedef uint32_t tnx_node_id;
 
 typedef struct tnx_node {
   uint16_t op;
-  uint16_t n_results;
+  uint8_t n_results;
+  uint8_t fault; /* INDEX class: tnx_fault of an index out of range, 0 for the usual words; no part of the node's identity */
   uint32_t n_inputs, n_ints, n_floats;
   tnx_value first; /* results are values first .. first + n_results - 1 */
   const tnx_value *inputs;

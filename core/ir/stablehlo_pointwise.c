@@ -227,6 +227,7 @@ void hlo_pointwise(hlo_writer *w) {
   hlo x = hlo_operand(w, 0), r;
   switch (op) {
     case TNX_OP_CONVERT: r = x; break; /* hlo_set_result converts */
+    case TNX_OP_CHECK: r = x; break;   /* StableHLO has no faults */
     case TNX_OP_SELECT: r = hlo_select(w, x, hlo_operand(w, 1), hlo_operand(w, 2)); break;
     case TNX_OP_PHILOX: r = philox(w, x, hlo_operand(w, 1), hlo_operand(w, 2)); break;
     case TNX_OP_NEXTAFTER: r = binary(w, op, x, hlo_operand(w, 1)); break; /* the neighbour in its own format */

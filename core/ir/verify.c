@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ir/text.h"
+#include "ops/faults.h"
 
 typedef struct check {
   const tnx_graph *g;
@@ -145,7 +146,7 @@ static const struct { const char *types; char result; } pointwise[TNX_OP_COUNT] 
     [TNX_OP_AND] = {"ib", 's'},     [TNX_OP_OR] = {"ib", 's'},       [TNX_OP_XOR] = {"ib", 's'},     [TNX_OP_SHL] = {"i", 's'},
     [TNX_OP_SHR] = {"i", 's'},      [TNX_OP_EQ] = {"fibc", 'b'},     [TNX_OP_NE] = {"fibc", 'b'},    [TNX_OP_LT] = {"fib", 'b'},
     [TNX_OP_LE] = {"fib", 'b'},     [TNX_OP_GT] = {"fib", 'b'},      [TNX_OP_GE] = {"fib", 'b'},     [TNX_OP_COMPLEX] = {"f", 'c'},
-    [TNX_OP_SELECT] = {"fibc", 's'}, [TNX_OP_PHILOX] = {"i", 's'},
+    [TNX_OP_SELECT] = {"fibc", 's'}, [TNX_OP_CHECK] = {"fibc", 's'}, [TNX_OP_PHILOX] = {"i", 's'},
 };
 
 static char kind_letter(uint8_t t) {
@@ -161,12 +162,14 @@ static char kind_letter(uint8_t t) {
 static void check_pointwise(check *c) {
   const tnx_node *n = c->n;
   const tnx_value_data *r = out(c, 0);
-  REQUIRE(n->n_ints == 0 && n->n_floats == 0, "a pointwise operator has no attributes");
+  bool checks = n->op == TNX_OP_CHECK;
+  REQUIRE(n->n_ints == checks && n->n_floats == 0, "a pointwise operator has no attributes but the fault of CHECK");
+  if (checks) REQUIRE(in(c, 1)->dtype == TNX_BOOL && n->ints[0] > TNX_FAULT_NONE && n->ints[0] < TNX_FAULT_COUNT, "a condition and a fault");
   for (uint32_t i = 0; i < n->n_inputs; i++) REQUIRE(same_shape(c, in(c, i), r), "operands and result have one shape");
   uint32_t first = n->op == TNX_OP_SELECT;
   if (first) REQUIRE(in(c, 0)->dtype == TNX_BOOL, "the predicate is bool");
   uint8_t t = in(c, first)->dtype;
-  for (uint32_t i = first + 1; i < n->n_inputs; i++) REQUIRE(in(c, i)->dtype == t, "operands have one dtype");
+  for (uint32_t i = first + 1; i < n->n_inputs && !checks; i++) REQUIRE(in(c, i)->dtype == t, "operands have one dtype");
   REQUIRE(pointwise[n->op].types && strchr(pointwise[n->op].types, kind_letter(t)), "the operator is not defined for the dtype");
   if (n->op == TNX_OP_PHILOX) REQUIRE(t == TNX_I64, "PHILOX works on int64");
   if (n->op == TNX_OP_COMPLEX) REQUIRE(t == TNX_F32 || t == TNX_F64, "complex numbers have float32 or float64 parts");

@@ -34,10 +34,10 @@ typedef struct tnxk_kernel {
   size_t shared_bytes, worker_bytes;
 } tnxk_kernel;
 
-/* Kernels report a data-dependent fault (an index out of range) by storing a code here, if the pointer is not NULL; the
+/* Kernels report a data-dependent fault (an index out of range, a failed CHECK) by storing a code here, if the pointer is not NULL; the
  * first one wins is not promised, any one does. The caller zeroes it before and reads it after the step. */
 typedef struct tnxk_fault {
-  _Atomic int64_t code; /* 0: none; 1: index out of range */
-  _Atomic int64_t value, limit; /* the index seen and the size it had to be below */
+  _Atomic int64_t code; /* 0: none; indexing: 1 + which index; programs: the CHECK's imm.i */
+  _Atomic int64_t value, limit; /* the index or integer seen, and the size an index had to be below */
 } tnxk_fault;
 #endif

@@ -38,6 +38,8 @@ static void *const present = (void *)(uintptr_t)64;
 static tnx_status bind_program(binder *b, const tnx_step *s, tnxk_program_args *a, size_t *bytes, tnxk_kernel *k) {
   memset(a, 0, sizeof *a);
   a->program = &s->program;
+  for (uint16_t i = 0; i < s->program.n_instrs; i++)
+    if (s->program.instrs[i].op == TNXK_CHECK) b->fault_offset = (int32_t)offsetof(tnxk_program_args, fault);
   a->rank = s->rank;
   a->n_reduced = s->n_reduced;
   for (int i = 0; i < s->rank; i++) a->sizes[i] = val(b, s->space[i]);
@@ -290,6 +292,9 @@ static tnx_status bind_step(binder *b, const tnx_step *s, tnx_bound_step *out) {
   out->patches = tnx_arena_copy(&b->inst->arena, b->patches, b->n_patches * sizeof *b->patches);
   out->n_patches = b->n_patches;
   out->fault_offset = b->fault_offset;
+  out->fault = s->fault;
+  if (s->kind == TNX_STEP_GATHER || s->kind == TNX_STEP_SCATTER)
+    for (int t = 0; t < u.index.n_index; t++) out->fault_dim[t] = (uint8_t)s->dims[u.index.rank + 2 * t];
   out->name = s->name;
   return out->params && out->patches ? TNX_OK : tnx_fail(TNX_OUT_OF_MEMORY, "out of host memory in the planner");
 }

@@ -1,6 +1,7 @@
 /* From graph to plan: values get memory, nodes become steps. */
 #include <string.h>
 
+#include "ops/faults.h"
 #include "plan/plan.h"
 
 static tnx_status no_memory(void) { return tnx_fail(TNX_OUT_OF_MEMORY, "out of host memory in the compiler"); }
@@ -178,8 +179,8 @@ static tnx_status emit_update(tnx_planner *pl, const tnx_node *n) {
 }
 
 /* GATHER and SCATTER steps: see tnx_step.dims. */
-static tnx_status indexed_step(tnx_planner *pl, uint8_t kind, uint8_t op, bool wraps, const char *name, const int8_t *dims, int n_dims, const tnx_layout *layouts, int n) {
-  tnx_step s = {.kind = kind, .op = op, .wraps = wraps, .name = name};
+static tnx_status indexed_step(tnx_planner *pl, uint8_t kind, uint8_t op, bool wraps, uint8_t fault, const char *name, const int8_t *dims, int n_dims, const tnx_layout *layouts, int n) {
+  tnx_step s = {.kind = kind, .op = op, .wraps = wraps, .fault = fault, .name = name};
   s.dims = tnx_arena_copy(&pl->p->arena, dims, (size_t)n_dims);
   return s.dims ? tnx_planner_step(pl, s, layouts, (uint32_t)n) : no_memory();
 }
@@ -236,7 +237,7 @@ static tnx_status emit_indexed(tnx_planner *pl, const tnx_node *n) {
   if (!scatter) TNX_TRY(tnx_planner_dest(pl, n->first, &l[1]));
   uint8_t mode = 0;
   if (scatter) mode = (uint8_t)n->ints[n->op == TNX_OP_INDEX_PUT ? 0 : 1];
-  return indexed_step(pl, scatter ? TNX_STEP_SCATTER : TNX_STEP_GATHER, mode, n->op == TNX_OP_INDEX || n->op == TNX_OP_INDEX_PUT, name, dims, k, l, 2 + n_index);
+  return indexed_step(pl, scatter ? TNX_STEP_SCATTER : TNX_STEP_GATHER, mode, n->op == TNX_OP_INDEX || n->op == TNX_OP_INDEX_PUT, n->fault ? n->fault : TNX_FAULT_INDEX, name, dims, k, l, 2 + n_index);
 }
 
 static tnx_status emit_scan(tnx_planner *pl, const tnx_node *n) {

@@ -42,6 +42,7 @@ typedef struct tnx_step {
   uint8_t op;           /* SCATTER: tnxk_scatter_op; SCAN: tnxk_scan_op; TOPK: descending; ATTENTION*: causal; MATMUL: tnxk_act */
   uint8_t rank;         /* PROGRAM: of the space */
   uint8_t n_reduced;    /* PROGRAM */
+  uint8_t fault;        /* GATHER, SCATTER: tnx_fault of an index out of range */
   bool wraps;           /* GATHER, SCATTER: negative indices count from the end */
   int8_t dim;           /* SCAN, TOPK: dimension; GATHER, SCATTER: see step_index */
   const char *name;     /* the operator it came from, for messages */
@@ -97,6 +98,8 @@ typedef struct tnx_bound_step {
   const tnx_patch *patches;
   uint32_t n_patches;
   int32_t fault_offset; /* of a tnxk_fault * in params; -1: none */
+  uint8_t fault;        /* tnx_fault that an index out of range is; 0: the code says it (programs) */
+  uint8_t fault_dim[TNXK_INDEX_MAX]; /* the dimension each index walks */
   const char *name;
 } tnx_bound_step;
 

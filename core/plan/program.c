@@ -27,7 +27,7 @@ static const uint16_t op_of[TNX_OP_COUNT] = {
     K(SIN), K(COS), K(TAN), K(ASIN), K(ACOS), K(ATAN), K(SINH), K(COSH), K(TANH), K(ASINH), K(ACOSH), K(ATANH), K(ERF), K(ERFC), K(ERFINV), K(LGAMMA),
     K(DIGAMMA), K(SIGMOID), K(NOT), K(ISNAN), K(ISFINITE), K(REAL), K(IMAG), K(CONJ), K(ADD), K(SUB), K(MUL), K(DIV), K(FMOD), K(REMAINDER), K(FLOORDIV),
     K(POW), K(ATAN2), K(HYPOT), K(NEXTAFTER), K(COPYSIGN), K(MAX), K(MIN), K(FMAX), K(FMIN), K(AND), K(OR), K(XOR), K(SHL), K(SHR), K(EQ), K(NE), K(LT),
-    K(LE), K(GT), K(GE), K(COMPLEX), K(SELECT), K(PHILOX), K(REDUCE_SUM), K(REDUCE_PROD), K(REDUCE_MAX), K(REDUCE_MIN),
+    K(LE), K(GT), K(GE), K(COMPLEX), K(SELECT), K(CHECK), K(PHILOX), K(REDUCE_SUM), K(REDUCE_PROD), K(REDUCE_MAX), K(REDUCE_MIN),
 #undef K
 };
 
@@ -85,7 +85,7 @@ static bool must_wrap(tnx_op op, tnx_dtype t) {
 static bool u64_ok(tnx_op op) {
   switch (op) {
     case TNX_OP_ADD: case TNX_OP_SUB: case TNX_OP_MUL: case TNX_OP_AND: case TNX_OP_OR: case TNX_OP_XOR: case TNX_OP_NOT: case TNX_OP_EQ: case TNX_OP_NE:
-    case TNX_OP_SELECT: case TNX_OP_SHL: case TNX_OP_NEG: case TNX_OP_REDUCE_SUM: case TNX_OP_REDUCE_PROD: return true;
+    case TNX_OP_SELECT: case TNX_OP_CHECK: case TNX_OP_SHL: case TNX_OP_NEG: case TNX_OP_REDUCE_SUM: case TNX_OP_REDUCE_PROD: return true;
     default: return false;
   }
 }
@@ -145,7 +145,9 @@ static tnx_status member(emitter *e, tnx_value v, const tnx_node *n, const int8_
     if (op == TNXK_MUL) op = TNXK_AND;
   }
   if (!tnxk_op_supported(op, ct) || (in == TNX_U64 && !u64_ok((tnx_op)n->op))) return unsupported(n, in);
-  TNX_TRY(push(e, (tnxk_instr){.op = (uint16_t)op, .ctype = (uint8_t)ct, .dtype = TNX_DTYPE_NONE, .a = x[0], .b = x[1], .c = x[2]}, reg));
+  tnxk_instr instr = {.op = (uint16_t)op, .ctype = (uint8_t)ct, .dtype = TNX_DTYPE_NONE, .a = x[0], .b = x[1], .c = x[2]};
+  if (op == TNXK_CHECK) instr.imm.i = n->ints[0];
+  TNX_TRY(push(e, instr, reg));
   if (must_wrap((tnx_op)n->op, (tnx_dtype)d->dtype))
     return push(e, (tnxk_instr){.op = TNXK_CONVERT, .ctype = TNXK_I64, .dtype = d->dtype, .a = *reg}, reg);
   return TNX_OK;

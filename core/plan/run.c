@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "ops/faults.h"
 
 typedef struct launch {
   tnx_plan *plan;
@@ -45,6 +46,11 @@ static tnx_status run_kernel(const tnxk_kernel *k, const void *params, tnx_pool 
   return TNX_OK;
 }
 
+static tnx_status fault_status(const tnx_bound_step *s, const tnxk_fault *f) {
+  if (!s->fault) return tnx_fault_raise((tnx_fault)f->code, f->value, 0, f->limit);
+  return tnx_fault_raise((tnx_fault)s->fault, f->value, s->fault_dim[f->code - 1], f->limit);
+}
+
 static tnx_status run_steps(const tnx_instance *inst, void *const *bufs, tnx_pool *pool) {
   _Alignas(64) unsigned char params[sizeof(tnxk_program_args) > sizeof(tnxk_index) ? sizeof(tnxk_program_args) : sizeof(tnxk_index)];
   _Static_assert(sizeof params >= sizeof(tnxk_attention_bwd) && sizeof params >= sizeof(tnxk_matmul) && sizeof params >= sizeof(tnxk_topk) &&
@@ -64,7 +70,7 @@ static tnx_status run_steps(const tnx_instance *inst, void *const *bufs, tnx_poo
     }
     tnx_status status = run_kernel(&s->kernel, params, pool);
     if (status == TNX_OK && s->fault_offset >= 0 && fault.code)
-      status = tnx_fail(TNX_INDEX, "index %lld is out of bounds for dimension with size %lld", (long long)fault.value, (long long)fault.limit);
+      status = fault_status(s, &fault);
     if (status != TNX_OK) return status;
   }
   return TNX_OK;

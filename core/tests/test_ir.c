@@ -42,6 +42,8 @@ static void pointwise(tnx_builder *b) {
   for (int op = TNX_OP_EQ; op <= TNX_OP_GE; op++) output(b, tnx_b_binary(b, (tnx_op)op, i, tnx_b_unary(b, TNX_OP_NEG, i)));
   output(b, tnx_b_binary(b, TNX_OP_COMPLEX, f, tnx_b_unary(b, TNX_OP_EXP, f)));
   output(b, tnx_b_select(b, p, f, tnx_b_unary(b, TNX_OP_EXP, f)));
+  output(b, tnx_b_check(b, i, p, TNX_FAULT_ZERO_DIVISION));
+  output(b, tnx_b_check(b, f, tnx_b_unary(b, TNX_OP_NOT, p), TNX_FAULT_STD));
   output(b, tnx_b_philox(b, tnx_b_const_i(b, TNX_I64, 42), tnx_b_const_i(b, TNX_I64, 7), tnx_b_iota(b, 2, s, 1)));
   for (int t = 0; t < TNX_DTYPE_COUNT; t++) output(b, tnx_b_convert(b, f, (tnx_dtype)t));
 }

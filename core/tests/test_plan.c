@@ -247,13 +247,56 @@ TEST(bad_index_is_an_error_and_the_device_goes_on) {
     CHECK_OK(tnx_stream_default(0, &s));
     CHECK_OK(tnx_plan_run(p, NULL, 0, (void *[]){xv, &at}, 2, (void *[]){yv}, 1, s));
     CHECK_EQ(tnx_stream_synchronize(s), TNX_INDEX);
-    CHECK(strstr(tnx_error_text(), "out of bounds for dimension with size 4") != NULL);
+    CHECK(strstr(tnx_error_text(), at < 0 ? "index -5 is out of bounds for dimension 0 with size 4" : "index 6 is out of bounds for dimension 0 with size 4") != NULL);
     int64_t good = 3;
     CHECK_OK(tnx_plan_run(p, NULL, 0, (void *[]){xv, &good}, 2, (void *[]){yv}, 1, s));
     CHECK_OK(tnx_stream_synchronize(s));
     tnx_plan_release(p);
     tnx_graph_fini(&r.g);
   }
+}
+
+TEST(failed_checks_are_faults_of_the_step) {
+  for (int shape = 0; shape < 3; shape++) { /* each element; one number for all; one for each row */
+    rig r;
+    open_rig(&r);
+    enum { ROWS = 40, COLS = 30 };
+    tnx_dim n[2] = {ROWS, COLS}, m[2] = {shape == 1 ? 1 : ROWS, shape ? 1 : COLS};
+    tnx_value x = input(&r, TNX_I64, 2, n, NULL), y = input(&r, TNX_I64, 2, m, NULL);
+    tnx_value ok = tnx_b_binary_f(&r.b, TNX_OP_GE, y, 0);
+    tnx_value sum = tnx_b_binary(&r.b, TNX_OP_ADD, x, tnx_b_check(&r.b, y, ok, TNX_FAULT_TARGET));
+    int last = 1;
+    output(&r, sum, TNX_NO_TENSOR);
+    output(&r, tnx_b_reduce(&r.b, TNX_OP_REDUCE_SUM, sum, &last, 1, false), TNX_NO_TENSOR);
+    CHECK_OK(r.b.status);
+    int64_t xv[ROWS * COLS] = {0}, yv[ROWS * COLS] = {0}, sv[ROWS * COLS], tv[ROWS];
+    int count = (int)(m[0] * m[1]);
+    tnx_plan *p;
+    tnx_stream *s;
+    CHECK_OK(tnx_plan_build(&r.g, &p));
+    CHECK_OK(tnx_stream_default(0, &s));
+    for (int bad = 0; bad < 2; bad++) {
+      yv[count - 1] = bad ? -9 : 9;
+      CHECK_OK(tnx_plan_run(p, NULL, 0, (void *[]){xv, yv}, 2, (void *[]){sv, tv}, 2, s));
+      tnx_status status = tnx_stream_synchronize(s);
+      CHECK_EQ(status, bad ? TNX_INDEX : TNX_OK);
+      if (bad) CHECK(strstr(tnx_error_text(), "Target -9 is out of bounds.") != NULL);
+      else CHECK_EQ(sv[ROWS * COLS - 1], 9);
+    }
+    tnx_plan_release(p);
+    tnx_graph_fini(&r.g);
+  }
+}
+
+TEST(checks_of_constants_are_folded) {
+  rig r;
+  open_rig(&r);
+  tnx_dim n[1] = {4};
+  tnx_value x = input(&r, TNX_I64, 1, n, NULL), two = tnx_b_const_i(&r.b, TNX_I64, 2), zero = tnx_b_const_i(&r.b, TNX_I64, 0);
+  CHECK(tnx_b_check(&r.b, two, tnx_b_binary_f(&r.b, TNX_OP_NE, two, 0), TNX_FAULT_ZERO_DIVISION) == two);
+  CHECK(tnx_b_check(&r.b, zero, tnx_b_binary_f(&r.b, TNX_OP_NE, zero, 0), TNX_FAULT_ZERO_DIVISION) != zero);
+  CHECK(x && r.b.status == TNX_OK);
+  tnx_graph_fini(&r.g);
 }
 
 int main(void) {
@@ -267,6 +310,8 @@ int main(void) {
   RUN(linear_uses_the_weight_as_it_is);
   RUN(symbolic_sizes_need_no_new_plan);
   RUN(bad_index_is_an_error_and_the_device_goes_on);
+  RUN(failed_checks_are_faults_of_the_step);
+  RUN(checks_of_constants_are_folded);
   tnx_runtime_close();
   return TEST_END;
 }

@@ -144,7 +144,7 @@ static inline bool tnxk_index_resolve(const tnxk_index *p, const int64_t *at, in
       if (p->fault) {
         p->fault->value = i;
         p->fault->limit = limit;
-        p->fault->code = 1;
+        p->fault->code = 1 + t;
       }
       return false;
     }

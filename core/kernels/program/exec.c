@@ -116,6 +116,19 @@ static void set_tile(machine *m, int64_t start) {
 
 /* ---- execution ---- */
 
+/* Copies n lanes of a; the first one whose condition is false is reported. */
+static void check(machine *m, const prog_node *x, char *out, const char *a, const char *ok, int64_t n) {
+  if (out != a) memcpy(out, a, (size_t)n * x->width);
+  const char *bad = memchr(ok, 0, (size_t)n);
+  if (!bad || !m->p->fault || m->p->fault->code) return; /* an earlier check of the program says more */
+  int64_t value = 0;
+  if (x->in->ctype == TNXK_I64) memcpy(&value, a + (bad - ok) * 8, 8);
+  if (x->in->ctype == TNXK_B8) value = a[bad - ok];
+  m->p->fault->value = value;
+  m->p->fault->limit = 0;
+  m->p->fault->code = x->in->imm.i;
+}
+
 static void exec(machine *m, int from, int to, int64_t n, int64_t pos) {
   char **cur = m->cur;
   const tnxk_operand *op = m->p->program->operands;
@@ -124,6 +137,7 @@ static void exec(machine *m, int from, int to, int64_t n, int64_t pos) {
     const prog_node *x = &m->x[i];
     switch (x->kind) {
       case PK_OP: x->fn(cur[i], cur[x->a], cur[x->b], cur[x->c], n, x->in); break;
+      case PK_CHECK: check(m, x, cur[i], cur[x->a], cur[x->b], n); break;
       case PK_LOAD: walk(m, x->in->b, cur[i], x->width, n, m->t->load[op[x->in->b].dtype], NULL); break;
       case PK_STORE: walk(m, x->in->b, cur[x->a], prog_width(x->in->ctype), n, NULL, m->t->store[op[x->in->b].dtype]); break;
       case PK_IOTA: iota(m, (int)x->in->imm.i, (int64_t *)cur[i], n); break;

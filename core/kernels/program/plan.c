@@ -315,6 +315,7 @@ tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan
         x->kind = PK_IOTA;
         x->level = x->epilogue || mode == TNXK_MAP || in->imm.i >= plan->rows.t1 ? PL_LANE : PL_ROW;
         break;
+      case TNXK_CHECK: x->kind = PK_CHECK; break;
       case TNXK_CONVERT:
         x->fn = in->dtype < TNX_DTYPE_COUNT ? t->convert[in->ctype][in->dtype] : NULL;
         break;

@@ -6,7 +6,7 @@
 
 enum { PROG_NONE = 0xffff, PROG_MAX_PHASES = 64, PROG_MAX_ACCS = 32, PROG_VECTOR_BYTES = PROG_TILE * 16 };
 
-typedef enum prog_kind { PK_OP, PK_LOAD, PK_STORE, PK_IOTA, PK_ACC, PK_REDUCE, PK_NOP } prog_kind;
+typedef enum prog_kind { PK_OP, PK_LOAD, PK_STORE, PK_IOTA, PK_ACC, PK_REDUCE, PK_CHECK, PK_NOP } prog_kind;
 
 /* How often a value changes. */
 typedef enum prog_level { PL_LANE, PL_ROW, PL_RUN } prog_level;

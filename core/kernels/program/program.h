@@ -51,7 +51,7 @@ typedef struct tnxk_instr {
   uint16_t a, b, c; /* registers read; LOAD and STORE: a (register) and operand index in b */
   union {
     double f[2]; /* CONST of a float or complex type */
-    int64_t i;   /* CONST of an integer or bool type; IOTA: dimension of the iteration space */
+    int64_t i;   /* CONST of an integer or bool type; IOTA: dimension of the iteration space; CHECK: the fault's code, not 0 */
   } imm;
 } tnxk_instr;
 
@@ -75,6 +75,7 @@ typedef struct tnxk_program {
 typedef struct tnxk_program_args {
   const tnxk_program *program;
   const void *prepared; /* NULL, or set by tnxk_program_prepare */
+  tnxk_fault *fault; /* of CHECK instructions; may be NULL */
   int32_t rank;      /* >= 1 */
   int32_t n_reduced; /* REDUCE modes: see above */
   int64_t sizes[TNXK_MAX_RANK];

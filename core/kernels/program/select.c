@@ -22,6 +22,7 @@ bool tnxk_op_supported(tnxk_op op, tnxk_ctype ct) {
   if (op == TNXK_LOAD) return t->load[storage[ct]] != NULL;
   if (op == TNXK_STORE) return t->store[storage[ct]] != NULL;
   if (op == TNXK_CONVERT) return t->convert[ct][TNX_F32] != NULL;
+  if (op == TNXK_CHECK) return t->op[TNXK_SELECT][ct] != NULL;
   if (op == TNXK_IOTA) return ct == TNXK_I64;
   if (op >= TNXK_ACC_SUM) return t->tile[op - TNXK_ACC_SUM][ct] != NULL;
   if (op >= TNXK_REDUCE_SUM) return t->tile[op - TNXK_REDUCE_SUM][ct] != NULL;

@@ -77,8 +77,8 @@ VM float vm_tanh(float x) {
 /* log of x * 2^-adjust, split as e * ln2 + log(m), m in [sqrt(1/2), sqrt(2)). */
 VM float vm_log(float x) {
   float y = x < 0x1p-126f ? x * 0x1p25f : x;
-  int32_t u = vm_i32(y), e = (u - 0x3f3504f3) >> 23;
-  float m = vm_f32(u - (int32_t)((uint32_t)e << 23)), k = (float)(x < 0x1p-126f ? e - 25 : e);
+  int32_t u = vm_i32(y), e = (int32_t)((uint32_t)u - 0x3f3504f3u) >> 23; /* wraps for negative x, which gives NaN below */
+  float m = vm_f32((int32_t)((uint32_t)u - ((uint32_t)e << 23))), k = (float)(x < 0x1p-126f ? e - 25 : e);
   float f = m - 1, s = f / (2 + f), z = s * s, h = 0.5f * f * f;
   float r = 2.0f / 9;
   r = PROG_FMA(r, z, 2.0f / 7);
