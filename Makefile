@@ -13,7 +13,7 @@ MODEL ?= build/models/SmolLM2-135M-Instruct
 ARGS ?=
 export PROMPT MODEL
 
-.PHONY: help setup build generate test test-c test-python test-sanitize bench lint wheel clean
+.PHONY: help setup build generate test test-c test-python test-sanitize fuzz bench lint wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-15s %s\n", $$1, $$2 }'
@@ -38,6 +38,9 @@ test-c:
 test-python:
 	@echo "== Python tests =="
 	@$(PY) -m pytest $(ARGS)
+
+fuzz: setup ## random programs on the device and on the CPU (ARGS=--seconds=3600)
+	@$(PY) tests/fuzz.py $(ARGS)
 
 test-sanitize: ## C tests under ASan + UBSan, then under TSan
 	@scripts/setup.sh run

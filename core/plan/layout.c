@@ -1,3 +1,4 @@
+/* Layouts: where a value lies, and what views make of it. A view that strides cannot express says so, and its operand is copied. */
 #include "plan/layout.h"
 
 #include <string.h>

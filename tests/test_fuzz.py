@@ -1,0 +1,25 @@
+"""Some random programs (fuzz.py) on each run; `make fuzz ARGS=--seconds=3600` runs many."""
+
+import os
+import time
+import warnings
+
+import pytest
+
+fuzz = pytest.importorskip("fuzz")
+
+SEED = int(os.environ.get("TNX_FUZZ_SEED", int(time.time()) // 86400 * 1000))  # other programs every day
+PROGRAMS = 40
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("part", range(4))
+def test_random_programs(part):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for seed in range(SEED + part * PROGRAMS, SEED + (part + 1) * PROGRAMS):
+            program = fuzz.program_of(seed)
+            wrong = fuzz.failure(program, compiled=seed % PROGRAMS == 0)
+            if wrong:
+                program = fuzz.smaller(program, wrong[0])
+                pytest.fail(f"seed {seed}, {wrong[0]}: {wrong[1]}\n\n{program.snippet()}")
