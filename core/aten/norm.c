@@ -131,9 +131,10 @@ tnx_status lower_native_layer_norm_backward(tnx_lower *l, const tnx_arg *a, tnx_
   return give3(l, results, dx, dw, db);
 }
 
-static double epsilon_of(tnx_dtype t) { return t == TNX_F64 ? 0x1p-52 : t == TNX_F32 ? 0x1p-23 : t == TNX_F16 ? 0x1p-10 : 0x1p-7; }
+/* That of the dtype the norm is computed in. */
+static double epsilon_of(tnx_dtype t) { return t == TNX_F64 ? 0x1p-52 : 0x1p-23; }
 
-/* out = x * rsqrt(mean(x^2) + eps) * weight; *rstd keeps the reduced dimensions. eps: the input dtype's if none is given. */
+/* out = x * rsqrt(mean(x^2) + eps) * weight; *rstd keeps the reduced dimensions. eps: the computation dtype's if none is given. */
 static tnx_value rms_norm(tnx_lower *l, const tnx_arg *a, tnx_value *rstd) {
   tnx_builder *b = &l->b;
   int dims[TNX_MAX_RANK], n = trailing_dims(l, a[0].value, a + 1, dims);

@@ -124,7 +124,7 @@ static const char *torch_name(tnx_dtype t) {
   }
 }
 
-/* c10::canCast: what a result may be converted to on its way into a given tensor. */
+/* c10::canCast: what the result of an elementwise operator may be converted to on its way into a given tensor. */
 static bool can_cast(tnx_dtype from, tnx_dtype to) {
   if (tnx_dtype_is_complex(from)) return tnx_dtype_is_complex(to);
   if (tnx_dtype_is_float(from)) return !tnx_dtype_is_integral(to);
@@ -140,7 +140,7 @@ static tnx_status add_outputs(tnx_lower *l, const tnx_call *c, const tnx_value *
       const tnx_value_data *d = &g->values.data[o.value], *target = &g->values.data[values[t]];
       bool same = d->rank == target->rank && (d->rank == 0 || memcmp(d->sizes, target->sizes, d->rank * sizeof *d->sizes) == 0);
       if (!same) return shape_mismatch(target, d);
-      if (!can_cast((tnx_dtype)d->dtype, (tnx_dtype)target->dtype))
+      if (!can_cast((tnx_dtype)d->dtype, (tnx_dtype)target->dtype) && tnx_value_is_elementwise(g, o.value))
         return tnx_fail(TNX_DTYPE, "result type %s can't be cast to the desired output type %s", torch_name((tnx_dtype)d->dtype), torch_name((tnx_dtype)target->dtype));
       o.value = tnx_b_convert(&l->b, o.value, (tnx_dtype)target->dtype);
       if (l->b.status != TNX_OK) return l->b.status;

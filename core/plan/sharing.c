@@ -88,31 +88,34 @@ static bool repeats(const tnx_tensor *t) {
 /* What a result is computed by. */
 typedef enum manner { ONE_VALUE, ELEMENTWISE, OTHERWISE } manner;
 
+enum { DEPTH = 12 };
+
 /* Coordinates (tril, triu) are no operator of TensorIterator's, which is where PyTorch checks elementwise operators. The depth limit ends the walk of large
  * expressions, none of which are one operator of ATen's that is checked. */
-static manner manner_of(const tnx_graph *g, tnx_value v, int depth) {
+static manner manner_of(const tnx_graph *g, tnx_value v, bool scans, int depth) {
   const tnx_node *n = tnx_graph_producer(g, v);
-  bool scan = n->op == TNX_OP_CUMSUM || n->op == TNX_OP_CUMPROD || n->op == TNX_OP_LOGCUMSUMEXP || n->op == TNX_OP_TOPK;
+  bool scan = scans && (n->op == TNX_OP_CUMSUM || n->op == TNX_OP_CUMPROD || n->op == TNX_OP_LOGCUMSUMEXP || n->op == TNX_OP_TOPK);
   if (n->op == TNX_OP_CONST || n->op == TNX_OP_DIMVAL) return ONE_VALUE;
   if (n->op == TNX_OP_INPUT) return g->values.data[v].flags & TNX_VALUE_HOST ? ONE_VALUE : ELEMENTWISE;
   if (depth == 0 || !(tnx_op_is_pointwise((tnx_op)n->op) || n->op == TNX_OP_BROADCAST || scan)) return OTHERWISE;
   manner worst = ONE_VALUE;
   for (uint32_t i = 0; i < n->n_inputs && worst != OTHERWISE; i++) {
-    manner m = manner_of(g, n->inputs[i], depth - 1);
+    manner m = manner_of(g, n->inputs[i], scans, depth - 1);
     if (m > worst) worst = m;
   }
   return worst;
 }
 
+bool tnx_value_is_elementwise(const tnx_graph *g, tnx_value v) { return manner_of(g, v, false, DEPTH) == ELEMENTWISE; }
+
 tnx_status tnx_sharing_check(const tnx_call *c, const tnx_sharing *s, const tnx_graph *g) {
-  enum { DEPTH = 12 };
   for (uint32_t i = 0; i < g->outputs.len; i++) {
     uint32_t t = g->outputs.data[i].into;
     if (!g->outputs.data[i].value || t == TNX_NO_TENSOR) continue;
-    if (repeats(&c->tensors[t]) && manner_of(g, g->outputs.data[i].value, DEPTH) != ONE_VALUE)
+    if (repeats(&c->tensors[t]) && manner_of(g, g->outputs.data[i].value, true, DEPTH) != ONE_VALUE)
       return tnx_fail(TNX_INVALID_ARGUMENT, "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
                                             "Please clone() the tensor before performing the operation.");
-    if (s[t].overlap == TNX_OVERLAP_PARTLY && ((c->row->flags & TNX_ROW_APART) || manner_of(g, g->outputs.data[i].value, DEPTH) == ELEMENTWISE)) return refuse_overlap();
+    if (s[t].overlap == TNX_OVERLAP_PARTLY && ((c->row->flags & TNX_ROW_APART) || manner_of(g, g->outputs.data[i].value, true, DEPTH) == ELEMENTWISE)) return refuse_overlap();
     if (!(c->row->flags & TNX_ROW_APART)) continue;
     /* The first argument of an operator with an in-place form is what it writes to. */
     bool in_place = *c->row->inplace != 0;

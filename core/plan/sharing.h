@@ -23,6 +23,9 @@ void tnx_sharing_find(const tnx_call *c, tnx_sharing *s);
  * result, indexed writes (TNX_ROW_APART) refuse any overlap, and nothing is written that holds an element twice. */
 tnx_status tnx_sharing_check(const tnx_call *c, const tnx_sharing *s, const tnx_graph *g);
 
+/* Whether v is computed from operands element by element, as TensorIterator's operators are. */
+bool tnx_value_is_elementwise(const tnx_graph *g, tnx_value v);
+
 /* Memory without gaps or overlap, in some order of the dimensions. */
 bool tnx_tensor_is_dense(const tnx_tensor *t);
 #endif
