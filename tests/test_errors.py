@@ -79,6 +79,57 @@ def test_same_error_as_the_cpu(name):
     assert str(device).split("\n")[0] == str(cpu).split("\n")[0]
 
 
+_I8 = {"dtype": torch.int8}
+TOO_LARGE = {
+    "clamp": lambda d: torch.ones(3, device=d, **_I8).clamp(max=300),
+    "masked_fill": lambda d: torch.ones(3, device=d, **_I8).masked_fill_(torch.ones(3, dtype=torch.bool, device=d), -300),
+    "masked_fill_half": lambda d: torch.ones(3, dtype=torch.half, device=d).masked_fill(torch.ones(3, dtype=torch.bool, device=d), -1e9),
+    "index_fill": lambda d: torch.ones(3, device=d, **_I8).index_fill(0, torch.tensor([0], device=d), 300),
+    "scatter": lambda d: torch.ones(3, device=d, **_I8).scatter(0, torch.tensor([0], device=d), 300),
+    "pad": lambda d: torch.nn.functional.pad(torch.ones(3, device=d, **_I8), (1, 1), value=300),
+    "threshold": lambda d: torch.nn.functional.threshold(torch.ones(3, device=d, **_I8), 0, 300),
+    "hardtanh": lambda d: torch.nn.functional.hardtanh(torch.ones(3, device=d, **_I8), -300, 300),
+    "element": lambda d: torch.ones(3, device=d, **_I8).__setitem__(0, 300),
+    "full_like": lambda d: torch.full_like(torch.ones(3, device=d, **_I8), 300),
+    "new_full": lambda d: torch.ones(3, device=d, **_I8).new_full((2,), 300),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_numbers_that_do_not_fit(name):
+    cpu, device = both(TOO_LARGE[name])
+    assert type(device) is type(cpu) and str(device).split("\n")[0] == str(cpu).split("\n")[0]
+
+
+_INF, _NAN = float("inf"), float("nan")
+_NUMBERS = {
+    torch.bool: [5, 0.5],
+    torch.uint8: [255, 256, -1, -255, -256, 255.5],
+    torch.int8: [127, 128, 127.9, -128, -128.5, -129],
+    torch.uint16: [65535, 65536],
+    torch.int32: [2**31 - 1, 2**31, -(2**31), 1 + 0j, 1 + 2j],
+    torch.int64: [2**63 - 1, 1e19, -1e19, -(2.0**63), _NAN],
+    torch.float16: [65504, 65505.0, 1e6, _INF, _NAN],
+    torch.bfloat16: [3e38, 1e39, -_INF],
+    torch.float32: [1e38, 1e39, _INF, _NAN, 1 + 0j, 1 + 2j],
+    torch.float64: [1e308],
+    torch.complex64: [1e38, 1e39, 1 + 2j, 1e39j],
+    torch.float8_e4m3fn: [448.0, 449.0, _INF],
+    torch.float8_e5m2: [57344.0, 6e4, _INF],
+}
+
+
+@pytest.mark.parametrize(("dtype", "number"), [(t, n) for t, numbers in _NUMBERS.items() for n in numbers], ids=str)
+def test_which_numbers_fit(dtype, number):
+    results = []
+    for device in ("cpu", DEVICE):
+        try:
+            results.append(torch.full((2,), number, dtype=dtype, device=device).cpu().view(torch.uint8).tolist())
+        except RuntimeError as error:
+            results.append(str(error).split("\n")[0])
+    assert results[0] == results[1]
+
+
 @pytest.mark.parametrize("name", ["broadcast", "mm"])
 def test_error_is_repeated_after_a_good_call(name):
     """The check against PyTorch's rules must not be skipped because a similar call went well before."""

@@ -97,6 +97,31 @@ def test_elapsed_time_needs_timing():
         a.elapsed_time(b)
 
 
+def test_all_kinds_of_events_work_together():
+    kinds = [lambda: torch.neuron.Event(enable_timing=True), lambda: torch.Event("neuron", enable_timing=True)]
+    for make_begin in kinds:
+        for make_end in kinds:
+            begin, end = make_begin(), make_end()
+            begin.record()
+            torch.ones(1 << 18, device="neuron").mul(2)
+            end.record()
+            torch.neuron.synchronize()
+            assert begin.elapsed_time(end) > 0 > end.elapsed_time(begin)
+    for stream in (torch.neuron.Stream(), torch.Stream("neuron")):
+        for make in kinds:
+            event = make()
+            assert stream.record_event(event) is event
+            stream.wait_event(event)
+            event.wait(stream)
+            event.synchronize()
+    assert isinstance(torch.Event("neuron"), torch.neuron.Event) and isinstance(torch.neuron.Event(), torch.neuron.Event)
+    assert not isinstance(torch.Event("cpu"), torch.neuron.Event) and not isinstance(1, torch.neuron.Event)
+    with pytest.raises(ValueError, match="Both events must be recorded"):
+        torch.neuron.Event(enable_timing=True).elapsed_time(torch.neuron.Event(enable_timing=True))
+    with pytest.raises(NotImplementedError, match="between processes"):
+        torch.neuron.Event(interprocess=True)
+
+
 def test_memory_of_other_streams_is_safe():
     s = torch.neuron.Stream()
     for i in range(30):

@@ -16,6 +16,28 @@ def test_print(dtype):
     assert text.replace(", device='neuron:0'", "") == repr(x)
 
 
+def _has_numbers(dtype):
+    try:
+        torch.zeros(1, dtype=dtype).item()
+        return True
+    except (RuntimeError, NotImplementedError):  # parts of bytes, quantised
+        return False
+
+
+_ALL_DTYPES = sorted({t for t in vars(torch).values() if isinstance(t, torch.dtype) and _has_numbers(t)}, key=str)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
+@pytest.mark.parametrize("dtype", _ALL_DTYPES, ids=str)
+def test_numbers_of_every_dtype(dtype):
+    """Bytes travel, a number is read, and text is the CPU's: also for dtypes that the device does not compute with."""
+    x = torch.tensor([1]).to(dtype)
+    want, y = x.item(), x.to(DEVICE)
+    assert y.dtype == dtype and y.item() == want and type(y.item()) is type(want) and y.tolist() == x.tolist()
+    assert y.cpu().view(torch.uint8).tolist() == x.view(torch.uint8).tolist()
+    assert repr(y).replace(", device='neuron:0'", "") == repr(x)
+
+
 def test_default_device():
     with torch.device(DEVICE):
         assert torch.ones(2).device.type == DEVICE

@@ -156,4 +156,21 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_fused_sdp_choice", TORCH_FN(fused_sdp_choice));
 }
 
+namespace {
+
+void forward_parts(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  attention_from_parts(stack);
+}
+void backward_parts(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  attention_backward_from_parts(stack);
+}
+
+// torch.func.vmap has rules for the parts, and none for an operator that only other backends implement.
+TORCH_LIBRARY_IMPL(aten, FuncTorchBatchedDecomposition, m) {
+  m.impl(kForward, torch::CppFunction::makeFromBoxedFunction<&forward_parts>());
+  m.impl(kBackward, torch::CppFunction::makeFromBoxedFunction<&backward_parts>());
+}
+
+} // namespace
+
 } // namespace torch_neuronx

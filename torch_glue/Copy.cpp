@@ -8,6 +8,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/neg.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/util/DimVector.h>
 #include <torch/library.h>
@@ -199,6 +200,10 @@ void copy_tensor(const at::Tensor& dst, const at::Tensor& given, bool non_blocki
     src = src.expand(dst.sizes());
   }
   if (dst.numel() == 0) return;
+  if (C10_UNLIKELY(src._is_zerotensor())) {
+    dst.zero_();
+    return;
+  }
   at::assert_no_internal_overlap(dst);
   if (same_memory(dst, src)) return;
   bool to_device = is_neuron(dst), from_device = is_neuron(src);
@@ -261,6 +266,7 @@ at::Tensor empty_for(const at::Tensor& self, c10::ScalarType dtype, c10::DeviceI
 at::Tensor clone(const at::Tensor& self, std::optional<c10::MemoryFormat> given) {
   TNX_COUNT_OP("aten::clone");
   c10::MemoryFormat format = given.value_or(c10::MemoryFormat::Preserve);
+  if (C10_UNLIKELY(self._is_zerotensor())) return at::zeros(self.sizes(), self.options());
   at::Tensor out = format == c10::MemoryFormat::Preserve && !is_dense(self)
       ? at::empty_like(self, at::TensorOptions(), format) // keeps the order of the dimensions
       : empty_for(self, self.scalar_type(), self.device().index(), format);
@@ -321,6 +327,10 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   case at::ScalarType::name:                   \
     return at::Scalar(*reinterpret_cast<type*>(value));
     AT_FORALL_SCALAR_TYPES_WITH_COMPLEX_EXCEPT_COMPLEX_HALF_F8NZ(TNX_SCALAR)
+    TNX_SCALAR(c10::complex<c10::Half>, ComplexHalf)
+    TNX_SCALAR(c10::Float8_e5m2fnuz, Float8_e5m2fnuz)
+    TNX_SCALAR(c10::Float8_e4m3fnuz, Float8_e4m3fnuz)
+    TNX_SCALAR(c10::Float8_e8m0fnu, Float8_e8m0fnu)
 #undef TNX_SCALAR
     case at::ScalarType::UInt16:
       return at::Scalar(static_cast<int64_t>(*reinterpret_cast<uint16_t*>(value)));

@@ -54,7 +54,27 @@ at::Tensor empty_strided(
   return t;
 }
 
+// Zeros without memory, for gradients that are known to vanish. PyTorch's kernels for the key ZeroTensor give them memory before this backend would look
+// at it; copies are the exception (Copy.cpp).
+at::Tensor efficient_zeros(
+    c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
+    std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  TNX_COUNT_OP("aten::_efficientzerotensor");
+  check_layout(layout);
+  struct NoMemory final : c10::Allocator {
+    explicit NoMemory(c10::Device d) : device(d) {}
+    static void nothing(void*) {}
+    c10::DataPtr allocate(size_t) override { return {nullptr, nullptr, &nothing, device}; }
+    c10::DeleterFnPtr raw_deleter() const override { return &nothing; }
+    void copy_data(void*, const void*, std::size_t) const override {}
+    c10::Device device;
+  } allocator(neuron_device(device_for(device, pin_memory)));
+  c10::DispatchKeySet keys({c10::DispatchKey::PrivateUse1, c10::DispatchKey::ZeroTensor});
+  return at::detail::empty_generic(size, &allocator, keys, c10::dtype_or_default(dtype), std::nullopt);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_efficientzerotensor", TORCH_FN(efficient_zeros));
   m.impl("empty.memory_format", TORCH_FN(empty));
   m.impl("empty_strided", TORCH_FN(empty_strided));
 }

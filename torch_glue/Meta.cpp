@@ -3,10 +3,13 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <cstring>
 
 #include "Tensor.h"
+
+namespace py = pybind11;
 
 namespace torch_neuronx {
 namespace {
@@ -78,6 +81,11 @@ std::optional<torch::jit::Stack> run_meta(const c10::OperatorHandle& op, c10::Ar
   try {
     op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
   } catch (const c10::NotImplementedError&) {
+    return std::nullopt;
+  } catch (py::error_already_set& error) {
+    // Some of PyTorch's Meta kernels trip over an optional tensor that is not given: that says nothing about the call.
+    py::gil_scoped_acquire gil;
+    if (!error.matches(PyExc_AttributeError)) throw;
     return std::nullopt;
   }
   return stack;

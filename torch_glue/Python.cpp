@@ -156,14 +156,6 @@ void bind_runtime(py::module_& m) {
   m.def("device_properties", &device_properties);
   m.def("synchronize", [](int device) { check(tnx_device_synchronize(checked_device(static_cast<c10::DeviceIndex>(device)))); }, release());
 
-  // torch.Event.elapsed_time does not take subclasses; event_id is the guard's event.
-  m.def("event_elapsed_ms", [](uint64_t begin, uint64_t end) {
-    TORCH_CHECK(begin && end, "Both events must be recorded before calculating elapsed time.");
-    double ms = 0;
-    check(tnx_event_elapsed_ms(reinterpret_cast<tnx_event*>(begin), reinterpret_cast<tnx_event*>(end), &ms));
-    return ms;
-  });
-
   m.def("memory_stats", &memory_stats);
   m.def("memory_blocks", &memory_blocks);
   m.def("memory_info", [](int device) {

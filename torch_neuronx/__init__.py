@@ -28,7 +28,7 @@ def _register() -> bool:
     if hasattr(_torch, "neuron"):
         return True
 
-    from . import _C
+    from . import _C, _dlpack
     from . import neuron as _device_module
 
     if name != "neuron":
@@ -37,6 +37,7 @@ def _register() -> bool:
     _torch.utils.generate_methods_for_privateuse1_backend(
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )
+    _dlpack.register()
     # `import torch.neuron` and pickles by module path find it too.
     import sys
 

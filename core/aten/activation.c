@@ -38,7 +38,7 @@ tnx_status lower_hardtanh(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
   tnx_dtype t = tnx_b_dtype(b, a[0].value);
   if (t == TNX_BOOL || tnx_dtype_is_complex(t)) return uncovered(l, "dtype");
-  return give(l, results, tnx_b_binary(b, TNX_OP_MIN, tnx_b_binary(b, TNX_OP_MAX, a[0].value, tnx_b_scalar(b, a + 1, t)), tnx_b_scalar(b, a + 2, t)));
+  return give(l, results, tnx_b_binary(b, TNX_OP_MIN, tnx_b_binary(b, TNX_OP_MAX, a[0].value, lower_stored_number(b, a + 1, t)), lower_stored_number(b, a + 2, t)));
 }
 
 /* min(max(x + 3, 0), 6) */
@@ -89,7 +89,7 @@ tnx_status lower_threshold(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
   tnx_dtype t = tnx_b_dtype(b, a[0].value);
   tnx_value x = a[0].value;
-  return give(l, results, tnx_b_select(b, tnx_b_binary(b, TNX_OP_LE, x, tnx_b_scalar(b, a + 1, t)), tnx_b_scalar(b, a + 2, t), x));
+  return give(l, results, tnx_b_select(b, tnx_b_binary(b, TNX_OP_LE, x, lower_stored_number(b, a + 1, t)), lower_stored_number(b, a + 2, t), x));
 }
 
 tnx_status lower_hardshrink(tnx_lower *l, const tnx_arg *a, tnx_value *results) {

@@ -2,12 +2,36 @@
  * say their dtype, so they compute in a wide one and the result is converted when it is stored. */
 #include "aten/family.h"
 
+/* The rule of c10::overflows: negative numbers wrap around in unsigned dtypes as far as their absolute values fit; fractions count. */
+static bool fits(double v, bool is_integer, tnx_dtype t) {
+  if (t == TNX_BOOL) return true;
+  if (tnx_dtype_is_float(t)) {
+    double max = t == TNX_F8E4M3 ? 448 : t == TNX_F8E5M2 ? 57344 : t == TNX_F16 ? 65504 : t == TNX_BF16 ? 0x1.fep127 : t == TNX_F32 ? 0x1.fffffep127 : INFINITY;
+    return isnan(v) || fabs(v) <= max || (isinf(v) && t != TNX_F8E4M3);
+  }
+  int bits = (int)tnx_dtype_size(t) * 8;
+  bool is_signed = t == TNX_I8 || t == TNX_I16 || t == TNX_I32 || t == TNX_I64;
+  if (is_integer && bits == 64) return true; /* numbers above the largest int64 arrive as negative ones */
+  double max = ldexp(1, is_signed ? bits - 1 : bits) - (bits == 64 ? 0 : 1);
+  return is_signed ? v >= -ldexp(1, bits - 1) && v <= max : fabs(v) <= max;
+}
+
+tnx_value lower_stored_number(tnx_builder *b, const tnx_arg *number, tnx_dtype t) {
+  bool is_integer = number->kind == TNX_ARG_INT && !arg_symbolic(number), is_complex = number->kind == TNX_ARG_COMPLEX;
+  if (is_integer || is_complex || number->kind == TNX_ARG_FLOAT) {
+    bool ok = fits(arg_number(number, 0), is_integer, tnx_dtype_real(t));
+    if (ok && is_complex && t != TNX_BOOL) ok = tnx_dtype_is_complex(t) ? fits(number->number[1], false, tnx_dtype_real(t)) : number->number[1] == 0;
+    if (!ok) return tnx_b_fail(b, TNX_INVALID_ARGUMENT, "value cannot be converted to type %s without overflow", tnx_dtype_name(t));
+  }
+  return tnx_b_scalar(b, number, t);
+}
+
 static tnx_dtype number_dtype(tnx_builder *b, const tnx_arg *a) { return a->kind == TNX_ARG_FLOAT ? b->default_dtype : tnx_b_scalar_dtype(a); }
 
 static tnx_status full(tnx_lower *l, const tnx_arg *sizes, const tnx_arg *number, tnx_dtype t, tnx_value *results) {
   tnx_dim s[TNX_MAX_RANK];
   int rank = arg_sizes(&l->b, sizes, s);
-  return rank < 0 ? l->b.status : give(l, results, tnx_b_full(&l->b, tnx_b_scalar(&l->b, number, t), rank, s));
+  return rank < 0 ? l->b.status : give(l, results, tnx_b_full(&l->b, lower_stored_number(&l->b, number, t), rank, s));
 }
 
 static const tnx_arg zero = {.kind = TNX_ARG_INT, .dim = 0}, one = {.kind = TNX_ARG_INT, .dim = 1};
@@ -23,7 +47,7 @@ tnx_status lower_empty_strided(tnx_lower *l, const tnx_arg *a, tnx_value *result
 
 static tnx_status full_like(tnx_lower *l, const tnx_arg *like, const tnx_arg *number, const tnx_arg *dtype, tnx_value *results) {
   tnx_builder *b = &l->b;
-  return give(l, results, expand_like(b, tnx_b_scalar(b, number, dtype ? arg_dtype(dtype, tnx_b_dtype(b, like->value)) : tnx_b_dtype(b, like->value)), like->value));
+  return give(l, results, expand_like(b, lower_stored_number(b, number, dtype ? arg_dtype(dtype, tnx_b_dtype(b, like->value)) : tnx_b_dtype(b, like->value)), like->value));
 }
 /* (self, value, dtype, layout, device, pin_memory, memory_format); the others have no value */
 tnx_status lower_full_like(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
@@ -51,7 +75,7 @@ tnx_status lower_new_zeros(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
 tnx_status lower_new_ones(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return full(l, a + 1, &one, arg_dtype(a + 2, tnx_b_dtype(&l->b, a[0].value)), results); }
 
 tnx_status lower_scalar_tensor(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
-  return give(l, results, tnx_b_scalar(&l->b, a, arg_dtype(a + 1, l->b.default_dtype)));
+  return give(l, results, lower_stored_number(&l->b, a, arg_dtype(a + 1, l->b.default_dtype)));
 }
 
 /* ---- ranges ---- */

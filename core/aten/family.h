@@ -147,6 +147,8 @@ static inline bool same_sizes(const tnx_builder *b, tnx_value x, tnx_value y) {
   int r = tnx_b_rank(b, x);
   return r == tnx_b_rank(b, y) && (r == 0 || memcmp(tnx_b_sizes(b, x), tnx_b_sizes(b, y), sizeof(tnx_dim) * (size_t)r) == 0);
 }
+/* A number as a constant of dtype t, as operators take it that store it: an error where t cannot hold it. Tensors and symbols pass. */
+tnx_value lower_stored_number(tnx_builder *b, const tnx_arg *number, tnx_dtype t);
 /* softmax and log-softmax over one dimension, in x's dtype */
 tnx_value lower_softmax_of(tnx_builder *b, tnx_value x, int dim, bool log);
 /* x @ y for every dtype: integers and complex are products and sums. */

@@ -240,7 +240,7 @@ static tnx_status scatter(tnx_lower *l, const tnx_arg *a, tnx_value src, int mod
   return give(l, results, tnx_b_scatter(b, x, index, src, dim, mode));
 }
 
-static tnx_value value_like_index(tnx_builder *b, const tnx_arg *a) { return expand_like(b, tnx_b_scalar(b, a + 3, tnx_b_dtype(b, a[0].value)), a[2].value); }
+static tnx_value value_like_index(tnx_builder *b, const tnx_arg *a) { return expand_like(b, lower_stored_number(b, a + 3, tnx_b_dtype(b, a[0].value)), a[2].value); }
 
 tnx_status lower_scatter_src(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return scatter(l, a, a[3].value, SET, results); }
 tnx_status lower_scatter_value(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return scatter(l, a, value_like_index(&l->b, a), SET, results); }
@@ -336,7 +336,7 @@ tnx_status lower_index_add(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
 
 tnx_status lower_index_fill(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
-  tnx_value x = a[0].value, index = at_least_1d(b, a[2].value), fill = tnx_b_scalar(b, a + 3, tnx_b_dtype(b, x));
+  tnx_value x = a[0].value, index = at_least_1d(b, a[2].value), fill = lower_stored_number(b, a + 3, tnx_b_dtype(b, x));
   if (!index || !fill) return b->status;
   if (tnx_b_rank(b, fill) != 0) return tnx_fail(TNX_SHAPE, "index_fill_ only supports a 0-dimensional value tensor");
   if (tnx_b_rank(b, index) != 1) return tnx_fail(TNX_INDEX, "Index has to be a vector/scalar");

@@ -328,7 +328,7 @@ tnx_status lower_where_numbers(tnx_lower *l, const tnx_arg *a, tnx_value *result
 /* The result has self's dtype. */
 tnx_status lower_masked_fill(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
-  tnx_value fill = tnx_b_scalar(b, a + 2, tnx_b_dtype(b, a[0].value));
+  tnx_value fill = lower_stored_number(b, a + 2, tnx_b_dtype(b, a[0].value));
   if (fill && tnx_b_rank(b, fill) != 0) return tnx_fail(TNX_SHAPE, "masked_fill_ only supports a 0-dimensional value tensor");
   return give(l, results, tnx_b_select(b, tnx_b_convert(b, a[1].value, TNX_BOOL), fill, a[0].value));
 }
@@ -342,8 +342,8 @@ static tnx_status clamp(tnx_lower *l, const tnx_arg *x, const tnx_arg *low, cons
   if (tnx_dtype_is_complex(t)) return uncovered(l, "complex");
   tnx_value v = tnx_b_convert(b, x->value, t);
   bool any = false;
-  if (low && !arg_none(low)) v = tnx_b_binary(b, TNX_OP_MAX, v, tnx_b_scalar(b, low, t)), any = true;
-  if (high && !arg_none(high)) v = tnx_b_binary(b, TNX_OP_MIN, v, tnx_b_scalar(b, high, t)), any = true;
+  if (low && !arg_none(low)) v = tnx_b_binary(b, TNX_OP_MAX, v, lower_stored_number(b, low, t)), any = true;
+  if (high && !arg_none(high)) v = tnx_b_binary(b, TNX_OP_MIN, v, lower_stored_number(b, high, t)), any = true;
   if (!any) return tnx_fail(TNX_INVALID_ARGUMENT, "torch.clamp: At least one of 'min' or 'max' must not be None");
   return give(l, results, v);
 }

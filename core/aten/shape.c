@@ -483,7 +483,7 @@ tnx_status lower_constant_pad_nd(tnx_lower *l, const tnx_arg *a, tnx_value *resu
   if (n % 2 || n / 2 > rank) return tnx_fail(TNX_SHAPE, "Length of pad must be even and at most twice the input's dimensions");
   tnx_dim low[TNX_MAX_RANK] = {0}, high[TNX_MAX_RANK] = {0};
   for (int i = 0; i < n / 2; i++) low[rank - 1 - i] = a[1].dims[2 * i], high[rank - 1 - i] = a[1].dims[2 * i + 1];
-  return give(l, results, tnx_b_pad(b, a[0].value, tnx_b_scalar(b, a + 2, tnx_b_dtype(b, a[0].value)), low, high));
+  return give(l, results, tnx_b_pad(b, a[0].value, lower_stored_number(b, a + 2, tnx_b_dtype(b, a[0].value)), low, high));
 }
 
 /* Elements of a matrix on one side of a diagonal; the others are 0. */

@@ -31,7 +31,7 @@ struct tnx_stream {
   tnx_mutex lock;
   bool parked;        /* the worker sleeps, or is about to, on worker_word */
   uint8_t worker;     /* enum worker_state */
-  bool stop;          /* the worker shall end when the queue is empty */
+  _Atomic bool stop;  /* the worker shall end; written under lock. What is queued from now on is run by those who queue or wait */
   uint64_t head;      /* ring bytes written so far */
   uint64_t tail_seen; /* an old value of tail */
   unsigned char *ring;

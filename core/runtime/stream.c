@@ -98,7 +98,7 @@ static void release_helper(tnx_stream *s) {
   tnx_mutex_lock(&s->lock);
   atomic_store_explicit(&s->owner, 0, memory_order_release);
   bool left = tnx_stream_pushed(s) != tnx_stream_done(s);
-  bool wake_worker = (left || s->stop) && unpark_locked(s);
+  bool wake_worker = (left || atomic_load(&s->stop)) && unpark_locked(s);
   bool wake_others = left && s->worker != WORKER_RUNNING && atomic_load(&s->wait_min) != UINT64_MAX;
   tnx_mutex_unlock(&s->lock);
   if (wake_worker) tnx_futex_wake(&s->worker_word, 1);
@@ -111,8 +111,9 @@ static void *worker_main(void *arg) {
   tnx_spin spin = {0};
   tnx_spin_begin(&spin);
   for (;;) {
-    if (tnx_stream_pushed(s) != tnx_stream_done(s) && claim(s, token)) {
-      while (tnx_stream_pushed(s) != tnx_stream_done(s)) run_next(s);
+    if (!atomic_load(&s->stop) && tnx_stream_pushed(s) != tnx_stream_done(s) && claim(s, token)) {
+      /* Threads that never cease to queue must not keep the worker from ending. */
+      while (tnx_stream_pushed(s) != tnx_stream_done(s) && !atomic_load_explicit(&s->stop, memory_order_relaxed)) run_next(s);
       atomic_store_explicit(&s->owner, 0, memory_order_release);
       tnx_spin_begin(&spin);
     }
@@ -120,11 +121,11 @@ static void *worker_main(void *arg) {
     tnx_mutex_lock(&s->lock);
     bool left = tnx_stream_pushed(s) != tnx_stream_done(s);
     bool helped = atomic_load_explicit(&s->owner, memory_order_relaxed) != 0;
+    if (atomic_load(&s->stop) && !helped) break;
     if (left && !helped) {
       tnx_mutex_unlock(&s->lock);
       continue;
     }
-    if (s->stop && !helped) break;
     s->parked = true;
     uint32_t word = atomic_load_explicit(&s->worker_word, memory_order_relaxed);
     tnx_mutex_unlock(&s->lock);
@@ -136,6 +137,7 @@ static void *worker_main(void *arg) {
   }
   s->worker = WORKER_NONE;
   tnx_mutex_unlock(&s->lock);
+  wake_waiters(s); /* one of them goes on with what is left */
   return NULL;
 }
 
@@ -356,13 +358,13 @@ void tnx_stream_stop(tnx_stream *s) {
   tnx_stream_wait(s, tnx_stream_pushed(s));
   tnx_mutex_lock(&s->lock);
   bool join = s->worker == WORKER_RUNNING;
-  s->stop = true;
+  atomic_store(&s->stop, true);
   bool wake = unpark_locked(s);
   tnx_mutex_unlock(&s->lock);
   if (wake) tnx_futex_wake(&s->worker_word, 1);
   if (join) pthread_join(s->thread, NULL);
   tnx_mutex_lock(&s->lock);
-  s->stop = false;
+  atomic_store(&s->stop, false);
   tnx_mutex_unlock(&s->lock);
 }
 

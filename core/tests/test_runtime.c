@@ -196,6 +196,19 @@ static int child_exit_with_live_producer(void) {
   return 0;
 }
 
+/* Several threads that always have something queued and wait for room: no worker may stay until they cease. */
+static void *keep_the_queue_full(void *arg) {
+  unsigned us = 300;
+  for (;;) tnx_stream_enqueue(arg, run_sleep, NULL, &us, sizeof us);
+  return NULL;
+}
+static int child_exit_with_full_queue(void) {
+  static pthread_t threads[3];
+  for (int i = 0; i < 3; i++) pthread_create(&threads[i], NULL, keep_the_queue_full, default_stream());
+  usleep(200000);
+  return 0;
+}
+
 static void on_fault(int signal_number) { _exit(42); }
 static int child_protect(void) {
   setenv("TNX_PROTECT", "1", 1);
@@ -224,6 +237,7 @@ TEST(process_exit) {
   CHECK_EQ(in_child(child_exit_with_work), 0);
   CHECK_EQ(in_child(child_exit_in_task), 7);
   CHECK_EQ(in_child(child_exit_with_live_producer), 0);
+  CHECK_EQ(in_child(child_exit_with_full_queue), 0);
 }
 
 TEST(protection) {

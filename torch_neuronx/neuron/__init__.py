@@ -61,6 +61,7 @@ __all__ = [
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
+    "get_dynamo_metrics",
     "get_executed_ops",
     "get_fallback_ops",
     "get_rng_state",
@@ -82,6 +83,7 @@ __all__ = [
     "memory_stats_as_nested_dict",
     "memory_summary",
     "reset_accumulated_memory_stats",
+    "reset_dynamo_metrics",
     "reset_max_memory_allocated",
     "reset_peak_memory_stats",
     "seed",
@@ -255,6 +257,23 @@ def fallback_counts() -> dict[str, int]:
 def clear_op_tracking() -> None:
     """Sets the counts of operators to zero."""
     _C.clear_op_counts()
+
+
+# ---- compiled graphs ----
+
+
+def get_dynamo_metrics() -> list:
+    """See :func:`torch_neuronx.compile.metrics.get_dynamo_metrics`."""
+    from ..compile.metrics import get_dynamo_metrics
+
+    return get_dynamo_metrics()
+
+
+def reset_dynamo_metrics() -> None:
+    """See :func:`torch_neuronx.compile.metrics.reset_dynamo_metrics`."""
+    from ..compile.metrics import reset_dynamo_metrics
+
+    reset_dynamo_metrics()
 
 
 def __getattr__(name: str):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from .. import _C
 from ._utils import _get_device_index
 
 __all__ = ["Event", "Stream", "StreamContext", "current_stream", "default_stream", "set_stream", "stream"]
@@ -28,28 +27,30 @@ class Stream(torch.Stream):
         return f"torch.neuron.Stream(device={self.device}, stream_id={self.stream_id})"
 
 
-class Event(torch.Event):
+class _EventType(type):
+    def __instancecheck__(cls, instance) -> bool:
+        if cls is not Event:
+            return super().__instancecheck__(instance)
+        return isinstance(instance, torch.Event) and instance.device is not None and instance.device.type == "neuron"
+
+
+class Event(torch.Event, metaclass=_EventType):
     """A point in a stream's work that others can wait for, and whose time can be taken.
+
+    The objects are ``torch.Event``, whose methods accept no class derived from it as an argument; ``isinstance`` knows every event of this
+    device as a ``torch.neuron.Event``.
 
     Args:
         enable_timing: whether :meth:`elapsed_time` will be asked for.
         blocking: accepted for compatibility; waiting always blocks without spinning.
+        interprocess: False; events are not shared between processes.
     """
 
     def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False):
-        return super().__new__(cls, "neuron", enable_timing=enable_timing)
-
-    def record(self, stream: torch.Stream | None = None) -> None:
-        """Marks the point that the stream (default: the current one) has reached in its queue."""
-        super().record(current_stream() if stream is None else stream)
-
-    def wait(self, stream: torch.Stream | None = None) -> None:
-        """Lets later work of the stream (default: the current one) wait for this event."""
-        super().wait(current_stream() if stream is None else stream)
-
-    def elapsed_time(self, end_event: torch.Event) -> float:
-        """Milliseconds from this event to the other; both must measure time and be over."""
-        return _C.event_elapsed_ms(self.event_id, end_event.event_id)
+        if interprocess:
+            raise NotImplementedError("neuron events are not shared between processes")
+        kind = torch.Event if cls is Event else cls
+        return torch.Event.__new__(kind, "neuron", enable_timing=enable_timing)
 
 
 def _as_stream(s: torch.Stream) -> Stream:
