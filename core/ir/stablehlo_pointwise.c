@@ -1,5 +1,6 @@
 /* StableHLO writer: pointwise operators, conversions and the Philox generator. Halves and float8 compute in float32. Integer operators whose edge cases
- * differ between the two languages (division by zero, wide shifts) compute in int64 and wrap, as the program kernels do. */
+ * differ between the two languages (division by zero, wide shifts) compute in int64 and wrap, as the program kernels do. The special functions (Bessel,
+ * Airy, zeta, incomplete gamma, orthogonal polynomials, gcd, ...) are series and iterations whose length depends on the data: they have no form here. */
 #include <math.h>
 
 #include "ir/stablehlo.h"

@@ -146,6 +146,14 @@ static const struct { const char *types; char result; } pointwise[TNX_OP_COUNT] 
     [TNX_OP_AND] = {"ib", 's'},     [TNX_OP_OR] = {"ib", 's'},       [TNX_OP_XOR] = {"ib", 's'},     [TNX_OP_SHL] = {"i", 's'},
     [TNX_OP_SHR] = {"i", 's'},      [TNX_OP_EQ] = {"fibc", 'b'},     [TNX_OP_NE] = {"fibc", 'b'},    [TNX_OP_LT] = {"fib", 'b'},
     [TNX_OP_LE] = {"fib", 'b'},     [TNX_OP_GT] = {"fib", 'b'},      [TNX_OP_GE] = {"fib", 'b'},     [TNX_OP_COMPLEX] = {"f", 'c'},
+    [TNX_OP_BESSEL_I0] = {"f", 's'}, [TNX_OP_BESSEL_I0E] = {"f", 's'}, [TNX_OP_BESSEL_I1] = {"f", 's'}, [TNX_OP_BESSEL_I1E] = {"f", 's'},
+    [TNX_OP_BESSEL_K0] = {"f", 's'}, [TNX_OP_BESSEL_K0E] = {"f", 's'}, [TNX_OP_BESSEL_K1] = {"f", 's'}, [TNX_OP_BESSEL_K1E] = {"f", 's'},
+    [TNX_OP_BESSEL_Y0] = {"f", 's'}, [TNX_OP_BESSEL_Y1] = {"f", 's'}, [TNX_OP_AIRY_AI] = {"f", 's'}, [TNX_OP_ERFCX] = {"f", 's'},
+    [TNX_OP_NDTRI] = {"f", 's'}, [TNX_OP_LOG_NDTR] = {"f", 's'}, [TNX_OP_BESSEL_J0] = {"f", 's'}, [TNX_OP_BESSEL_J1] = {"f", 's'},
+    [TNX_OP_MANTISSA] = {"f", 's'}, [TNX_OP_EXPONENT] = {"f", 's'}, [TNX_OP_ZETA] = {"f", 's'}, [TNX_OP_IGAMMA] = {"f", 's'},
+    [TNX_OP_IGAMMAC] = {"f", 's'}, [TNX_OP_CHEBYSHEV_T] = {"f", 's'}, [TNX_OP_CHEBYSHEV_U] = {"f", 's'}, [TNX_OP_CHEBYSHEV_V] = {"f", 's'},
+    [TNX_OP_CHEBYSHEV_W] = {"f", 's'}, [TNX_OP_HERMITE_H] = {"f", 's'}, [TNX_OP_HERMITE_HE] = {"f", 's'}, [TNX_OP_LAGUERRE] = {"f", 's'},
+    [TNX_OP_LEGENDRE] = {"f", 's'}, [TNX_OP_GCD] = {"i", 's'}, [TNX_OP_LCM] = {"i", 's'},
     [TNX_OP_SELECT] = {"fibc", 's'}, [TNX_OP_CHECK] = {"fibc", 's'}, [TNX_OP_PHILOX] = {"i", 's'},
 };
 

@@ -28,6 +28,10 @@ static const uint16_t op_of[TNX_OP_COUNT] = {
     K(DIGAMMA), K(SIGMOID), K(NOT), K(ISNAN), K(ISFINITE), K(REAL), K(IMAG), K(CONJ), K(ADD), K(SUB), K(MUL), K(DIV), K(FMOD), K(REMAINDER), K(FLOORDIV),
     K(POW), K(ATAN2), K(HYPOT), K(NEXTAFTER), K(COPYSIGN), K(MAX), K(MIN), K(FMAX), K(FMIN), K(AND), K(OR), K(XOR), K(SHL), K(SHR), K(EQ), K(NE), K(LT),
     K(LE), K(GT), K(GE), K(COMPLEX), K(SELECT), K(CHECK), K(PHILOX), K(REDUCE_SUM), K(REDUCE_PROD), K(REDUCE_MAX), K(REDUCE_MIN),
+    K(BESSEL_I0), K(BESSEL_I0E), K(BESSEL_I1), K(BESSEL_I1E), K(BESSEL_K0), K(BESSEL_K0E), K(BESSEL_K1), K(BESSEL_K1E), K(BESSEL_Y0), K(BESSEL_Y1),
+    K(AIRY_AI), K(ERFCX), K(NDTRI), K(LOG_NDTR), K(BESSEL_J0), K(BESSEL_J1), K(MANTISSA), K(EXPONENT), K(ZETA), K(IGAMMA),
+    K(IGAMMAC), K(CHEBYSHEV_T), K(CHEBYSHEV_U), K(CHEBYSHEV_V), K(CHEBYSHEV_W), K(HERMITE_H), K(HERMITE_HE), K(LAGUERRE), K(LEGENDRE), K(GCD),
+    K(LCM),
 #undef K
 };
 
@@ -76,7 +80,7 @@ static bool must_wrap(tnx_op op, tnx_dtype t) {
   if (!tnx_dtype_is_integral(t) || t == TNX_BOOL || tnx_dtype_size(t) == 8) return false;
   switch (op) {
     case TNX_OP_ADD: case TNX_OP_SUB: case TNX_OP_MUL: case TNX_OP_NEG: case TNX_OP_ABS: case TNX_OP_SHL: case TNX_OP_POW: case TNX_OP_NOT:
-    case TNX_OP_DIV: case TNX_OP_FLOORDIV: case TNX_OP_REDUCE_SUM: case TNX_OP_REDUCE_PROD: return true;
+    case TNX_OP_DIV: case TNX_OP_FLOORDIV: case TNX_OP_GCD: case TNX_OP_LCM: case TNX_OP_REDUCE_SUM: case TNX_OP_REDUCE_PROD: return true;
     default: return false;
   }
 }

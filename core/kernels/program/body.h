@@ -125,6 +125,24 @@ OP1_FD(ERFC, erfcf(x), erfc(x))
 OP1_FD(ERFINV, prog_erfinv(x), prog_erfinv(x))
 OP1_FD(LGAMMA, prog_lgamma(x), prog_lgamma(x))
 OP1_FD(DIGAMMA, prog_digamma(x), prog_digamma(x))
+OP1_FD(BESSEL_I0, prog_i0(x), prog_i0(x))
+OP1_FD(BESSEL_I0E, prog_i0e(x), prog_i0e(x))
+OP1_FD(BESSEL_I1, prog_i1(x), prog_i1(x))
+OP1_FD(BESSEL_I1E, prog_i1e(x), prog_i1e(x))
+OP1_FD(BESSEL_K0, prog_k0(x), prog_k0(x))
+OP1_FD(BESSEL_K0E, prog_k0e(x), prog_k0e(x))
+OP1_FD(BESSEL_K1, prog_k1(x), prog_k1(x))
+OP1_FD(BESSEL_K1E, prog_k1e(x), prog_k1e(x))
+OP1_FD(BESSEL_Y0, prog_y0(x), prog_y0(x))
+OP1_FD(BESSEL_Y1, prog_y1(x), prog_y1(x))
+OP1_FD(AIRY_AI, prog_airy_ai(x), prog_airy_ai(x))
+OP1_FD(ERFCX, prog_erfcx(x), prog_erfcx(x))
+OP1_FD(NDTRI, prog_ndtri(x), prog_ndtri(x))
+OP1_FD(LOG_NDTR, prog_log_ndtr(x), prog_log_ndtr(x))
+OP1_FD(BESSEL_J0, j0(x), j0(x))
+OP1_FD(BESSEL_J1, j1(x), j1(x))
+OP1_FD(MANTISSA, prog_mantissa(x), prog_mantissa(x))
+OP1_FD(EXPONENT, prog_exponent(x), prog_exponent(x))
 OP1_FD(SIGMOID, vm_sigmoid(x), 1.0 / (1.0 + exp(-x)))
 OP1(NOT, I64, int64_t, int64_t, ~x)
 OP1(NOT, B8, uint8_t, uint8_t, x ^ 1)
@@ -145,6 +163,19 @@ OP2(POW, F64, double, double, pow(x, y))
 OP2(POW, I64, int64_t, int64_t, prog_ipow(x, y))
 OP2_FD(ATAN2, atan2f(x, y), atan2(x, y))
 OP2_FD(HYPOT, hypotf(x, y), hypot(x, y))
+OP2_FD(ZETA, prog_zeta(x, y), prog_zeta(x, y))
+OP2_FD(IGAMMA, prog_igamma(x, y), prog_igamma(x, y))
+OP2_FD(IGAMMAC, prog_igammac(x, y), prog_igammac(x, y))
+OP2_FD(CHEBYSHEV_T, prog_chebyshev_tf(x, y), prog_chebyshev_t(x, y))
+OP2_FD(CHEBYSHEV_U, prog_chebyshev_uf(x, y), prog_chebyshev_u(x, y))
+OP2_FD(CHEBYSHEV_V, prog_chebyshev_vf(x, y), prog_chebyshev_v(x, y))
+OP2_FD(CHEBYSHEV_W, prog_chebyshev_wf(x, y), prog_chebyshev_w(x, y))
+OP2_FD(HERMITE_H, prog_hermite_hf(x, y), prog_hermite_h(x, y))
+OP2_FD(HERMITE_HE, prog_hermite_hef(x, y), prog_hermite_he(x, y))
+OP2_FD(LAGUERRE, prog_laguerref(x, y), prog_laguerre(x, y))
+OP2_FD(LEGENDRE, prog_legendref(x, y), prog_legendre(x, y))
+OP2(GCD, I64, int64_t, int64_t, prog_igcd(x, y))
+OP2(LCM, I64, int64_t, int64_t, prog_ilcm(x, y))
 OP2_FD(NEXTAFTER, nextafterf(x, y), nextafter(x, y))
 OP2_FD(COPYSIGN, __builtin_copysignf(x, y), __builtin_copysign(x, y))
 /* A NaN in x stays because neither comparison replaces it; one in y is not equal to itself. */
@@ -546,6 +577,12 @@ const prog_isa PROG_CAT(prog_isa__, PROG_ISA) = {
         ROW_FD(RSQRT), ROW_FD(EXP), ROW_FD(EXP2), ROW_FD(EXPM1), ROW_FD(LOG), ROW_FD(LOG2), ROW_FD(LOG10), ROW_FD(LOG1P),
         ROW_FD(SIN), ROW_FD(COS), ROW_FD(TAN), ROW_FD(ASIN), ROW_FD(ACOS), ROW_FD(ATAN), ROW_FD(SINH), ROW_FD(COSH),
         ROW_FD(TANH), ROW_FD(ASINH), ROW_FD(ACOSH), ROW_FD(ATANH), ROW_FD(ERF), ROW_FD(ERFC), ROW_FD(ERFINV),
+        ROW_FD(BESSEL_I0), ROW_FD(BESSEL_I0E), ROW_FD(BESSEL_I1), ROW_FD(BESSEL_I1E), ROW_FD(BESSEL_K0), ROW_FD(BESSEL_K0E),
+        ROW_FD(BESSEL_K1), ROW_FD(BESSEL_K1E), ROW_FD(BESSEL_Y0), ROW_FD(BESSEL_Y1), ROW_FD(AIRY_AI), ROW_FD(ERFCX),
+        ROW_FD(NDTRI), ROW_FD(LOG_NDTR), ROW_FD(BESSEL_J0), ROW_FD(BESSEL_J1), ROW_FD(MANTISSA), ROW_FD(EXPONENT),
+        ROW_FD(ZETA), ROW_FD(IGAMMA), ROW_FD(IGAMMAC), ROW_FD(CHEBYSHEV_T), ROW_FD(CHEBYSHEV_U), ROW_FD(CHEBYSHEV_V),
+        ROW_FD(CHEBYSHEV_W), ROW_FD(HERMITE_H), ROW_FD(HERMITE_HE), ROW_FD(LAGUERRE), ROW_FD(LEGENDRE), ROW(GCD, I64),
+        ROW(LCM, I64),
         ROW_FD(LGAMMA), ROW_FD(DIGAMMA), ROW_FD(SIGMOID), ROW_IB(NOT), ROW_FD(ISNAN), ROW_FD(ISFINITE),
         ROW_FDI(ADD), ROW_FDI(SUB), ROW_FDI(MUL), ROW_FDI(DIV), ROW_FDI(FMOD), ROW_FDI(REMAINDER), ROW_FDI(FLOORDIV),
         ROW_FDI(POW), ROW_FD(ATAN2), ROW_FD(HYPOT), ROW_FD(NEXTAFTER), ROW_FD(COPYSIGN), ROW_FDIB(MAX), ROW_FDIB(MIN),

@@ -38,7 +38,7 @@ static int64_t cost(const tnxk_instr *in) {
       return in->ctype == TNXK_F32 ? 700 : 8000;
     default: break;
   }
-  if ((in->op >= TNXK_EXP2 && in->op <= TNXK_DIGAMMA) || (in->op >= TNXK_FMOD && in->op <= TNXK_NEXTAFTER)) return 8000;
+  if ((in->op >= TNXK_EXP2 && in->op < TNXK_SIGMOID) || (in->op >= TNXK_FMOD && in->op <= TNXK_NEXTAFTER)) return 8000;
   return 80;
 }
 

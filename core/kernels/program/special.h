@@ -1,4 +1,4 @@
-/* Functions that libm does not have, and PyTorch's definitions of integer and floor division. Called one lane at a time. */
+/* Functions that libm does not have (special.c, gamma.c, bessel.c, polynomials.c), and PyTorch's definitions of integer and floor division. Called one lane at a time. */
 #ifndef TNXK_PROGRAM_SPECIAL_H
 #define TNXK_PROGRAM_SPECIAL_H
 #include <math.h>
@@ -22,6 +22,32 @@ static inline int64_t prog_ipow(int64_t x, int64_t y) {
   for (; y; y >>= 1, b *= b)
     if (y & 1) r *= b;
   return (int64_t)r;
+}
+/* Never negative, but for the lowest number, which has no positive counterpart. */
+static inline int64_t prog_igcd(int64_t x, int64_t y) {
+  uint64_t a = x < 0 ? 0 - (uint64_t)x : (uint64_t)x, b = y < 0 ? 0 - (uint64_t)y : (uint64_t)y;
+  while (a) {
+    uint64_t r = b % a;
+    b = a;
+    a = r;
+  }
+  return (int64_t)b;
+}
+static inline int64_t prog_ilcm(int64_t x, int64_t y) {
+  int64_t g = prog_igcd(x, y);
+  if (g == 0) return 0;
+  uint64_t r = (uint64_t)prog_idiv(x, g) * (uint64_t)y;
+  return (int64_t)((int64_t)r < 0 ? 0 - r : r);
+}
+/* frexp's two halves. */
+static inline double prog_mantissa(double x) {
+  int e;
+  return frexp(x, &e);
+}
+static inline int prog_exponent(double x) {
+  int e = 0;
+  (void)frexp(x, &e);
+  return isfinite(x) ? e : 0;
 }
 static inline double prog_remainder(double x, double y) {
   double r = fmod(x, y);
@@ -51,4 +77,38 @@ static inline float prog_floordivf(float x, float y) {
 double prog_lgamma(double x);
 double prog_digamma(double x);
 double prog_erfinv(double x);
+double prog_i0(double x);
+double prog_i0e(double x);
+double prog_i1(double x);
+double prog_i1e(double x);
+double prog_k0(double x);
+double prog_k0e(double x);
+double prog_k1(double x);
+double prog_k1e(double x);
+double prog_y0(double x);
+double prog_y1(double x);
+double prog_airy_ai(double x);
+double prog_erfcx(double x);
+double prog_ndtri(double x);
+double prog_log_ndtr(double x);
+double prog_zeta(double s, double q);
+double prog_igamma(double a, double x);
+double prog_igammac(double a, double x);
+/* (argument, degree) */
+double prog_chebyshev_t(double x, double n);
+float prog_chebyshev_tf(float x, float n);
+double prog_chebyshev_u(double x, double n);
+float prog_chebyshev_uf(float x, float n);
+double prog_chebyshev_v(double x, double n);
+float prog_chebyshev_vf(float x, float n);
+double prog_chebyshev_w(double x, double n);
+float prog_chebyshev_wf(float x, float n);
+double prog_hermite_h(double x, double n);
+float prog_hermite_hf(float x, float n);
+double prog_hermite_he(double x, double n);
+float prog_hermite_hef(float x, float n);
+double prog_laguerre(double x, double n);
+float prog_laguerref(float x, float n);
+double prog_legendre(double x, double n);
+float prog_legendref(float x, float n);
 #endif
