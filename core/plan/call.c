@@ -4,6 +4,7 @@
  * memory with one that is written. Values of host scalars and addresses are not part of it. A hit costs one hash of some hundred bytes, one probe
  * and one comparison, under one mutex. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -92,28 +93,65 @@ static int share(const tnx_tensor *a, const tnx_tensor *b) {
   return same ? SHARE_EXACT : SHARE_PARTLY;
 }
 
+static void see_sharing(const tnx_call *c, uint32_t t, uint32_t j, uint32_t *alias, bool *overlaps) {
+  if (j == t || (c->tensors[j].flags & TNX_TENSOR_HOST)) return;
+  int s = share(&c->tensors[t], &c->tensors[j]);
+  if (s == SHARE_EXACT) { /* one representative for all that are the same memory */
+    uint32_t first = alias[t] != TNX_NO_TENSOR ? alias[t] : alias[j] != TNX_NO_TENSOR ? alias[j] : t < j ? t : j;
+    alias[t] = alias[j] = first;
+  } else if (s == SHARE_PARTLY) {
+    overlaps[t] = overlaps[j] = true;
+  }
+}
+
+enum { MANY_TENSORS = 64, FEW_PAIRS = 256 };
+
+typedef struct span { uintptr_t begin, end; uint32_t tensor; } span;
+
+static int by_begin(const void *x, const void *y) {
+  uintptr_t a = ((const span *)x)->begin, b = ((const span *)y)->begin;
+  return a < b ? -1 : a > b;
+}
+
+/* Lists of hundreds of tensors are sorted by address, and only those whose memory meets are looked at in pairs. */
+static bool find_sharing_sorted(const tnx_call *c, uint32_t *alias, bool *overlaps) {
+  span *spans = tnx_heap_alloc(c->n_tensors * sizeof *spans);
+  bool *written = tnx_heap_zalloc(c->n_tensors, sizeof *written);
+  uint32_t n = 0;
+  for (uint32_t i = 0; spans && written && i < c->n_tensors; i++) {
+    span s = {.tensor = i};
+    if (c->tensors[i].flags & TNX_TENSOR_HOST) continue;
+    extent(&c->tensors[i], &s.begin, &s.end);
+    if (s.begin != s.end) spans[n++] = s;
+  }
+  if (spans && written) {
+    for (uint32_t k = 0; k < c->n_into; k++)
+      if (c->into[k] != TNX_NO_TENSOR) written[c->into[k]] = true;
+    qsort(spans, n, sizeof *spans, by_begin);
+    for (uint32_t i = 0, j; i < n; i = j) {
+      uintptr_t end = spans[i].end;
+      for (j = i + 1; j < n && spans[j].begin < end; j++)
+        if (spans[j].end > end) end = spans[j].end;
+      for (uint32_t x = i; x < j && j - i > 1; x++)
+        for (uint32_t y = i; y < j && written[spans[x].tensor]; y++) see_sharing(c, spans[x].tensor, spans[y].tensor, alias, overlaps);
+    }
+  }
+  bool ok = spans && written;
+  tnx_heap_free(spans);
+  tnx_heap_free(written);
+  return ok;
+}
+
 /* For each tensor: TNX_NO_TENSOR, or the written tensor it is the very same memory as; and whether a written one overlaps another. */
 static void find_sharing(const tnx_call *c, uint32_t *alias, bool *overlaps) {
   for (uint32_t i = 0; i < c->n_tensors; i++) {
     alias[i] = TNX_NO_TENSOR;
     overlaps[i] = false;
   }
-  for (uint32_t k = 0; k < c->n_into; k++) {
-    uint32_t t = c->into[k];
-    if (t == TNX_NO_TENSOR) continue;
-    for (uint32_t j = 0; j < c->n_tensors; j++) {
-      if (j == t || (c->tensors[j].flags & TNX_TENSOR_HOST)) continue;
-      int s = share(&c->tensors[t], &c->tensors[j]);
-      if (s == SHARE_EXACT) { /* one representative for all that are the same memory */
-        uint32_t first = alias[t] != TNX_NO_TENSOR ? alias[t] : alias[j] != TNX_NO_TENSOR ? alias[j] : t < j ? t : j;
-        alias[t] = alias[j] = first;
-      }
-      else if (s == SHARE_PARTLY) overlaps[t] = overlaps[j] = true;
-    }
-  }
+  if ((uint64_t)c->n_into * c->n_tensors > FEW_PAIRS && find_sharing_sorted(c, alias, overlaps)) return;
+  for (uint32_t k = 0; k < c->n_into; k++)
+    for (uint32_t j = 0; c->into[k] != TNX_NO_TENSOR && j < c->n_tensors; j++) see_sharing(c, c->into[k], j, alias, overlaps);
 }
-
-enum { MANY_TENSORS = 64 };
 
 static void make_key(const tnx_call *c, const uint32_t *alias, const bool *overlaps, key *k) {
   k->data = k->small;
@@ -411,21 +449,36 @@ static tnx_status add_outputs(tnx_lower *l, const tnx_call *c, const tnx_value *
   return TNX_OK;
 }
 
+/* PyTorch's loop over the elements of lists lets an element see what an earlier one wrote: not so here, where all run as one graph. */
+static tnx_status check_elements(const tnx_call *c, const uint32_t *alias, const bool *overlaps) {
+  for (uint32_t i = 0; c->row->flags & TNX_ROW_EACH && i < c->n_into; i++) {
+    uint32_t t = c->into[i];
+    if (t == TNX_NO_TENSOR) continue;
+    bool shared = overlaps[t];
+    for (uint32_t j = 0; alias[t] != TNX_NO_TENSOR && j < i && !shared; j++) shared = c->into[j] == t || (c->into[j] != TNX_NO_TENSOR && alias[c->into[j]] == alias[t]);
+    if (shared) return tnx_fail(TNX_NOT_IMPLEMENTED, "elements of a list that share memory");
+  }
+  return TNX_OK;
+}
+
 static tnx_status build(const tnx_call *c, const uint32_t *alias, const bool *overlaps, tnx_plan **out) {
   char name[512];
   tnx_graph g;
   TNX_TRY(check_targets(c));
+  TNX_TRY(check_elements(c, alias, overlaps));
   describe(c, name, sizeof name);
   TNX_TRY(tnx_graph_init(&g, name));
   tnx_status status;
   tnx_plan *p = NULL;
   tnx_instance *inst = NULL;
   tnx_value few[MANY_TENSORS], *values = c->n_tensors <= MANY_TENSORS ? few : TNX_ARENA_ARRAY(&g.arena, tnx_value, c->n_tensors);
-  tnx_value results[TNX_MAX_RESULTS] = {0};
+  tnx_value few_results[TNX_MAX_RESULTS] = {0}, *results = few_results;
+  uint32_t n_results = tnx_max_results(c->args, c->n_args);
   tnx_lower l = {.b = tnx_builder_on(&g), .row = c->row, .n_args = c->n_args, .n_results = 1, .memory_format = TNX_FORMAT_PRESERVE};
   l.b.default_dtype = (tnx_dtype)c->default_dtype;
   tnx_arg *args = NULL;
-  if (!values) {
+  if (n_results > TNX_MAX_RESULTS) results = TNX_ARENA_ARRAY(&g.arena, tnx_value, n_results); /* zeroed */
+  if (!values || !results) {
     status = tnx_fail(TNX_OUT_OF_MEMORY, "out of host memory");
     goto done;
   }
