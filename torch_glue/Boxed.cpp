@@ -48,6 +48,9 @@ struct Layout {
   __builtin_unreachable();
 }
 
+// A device key for which nobody registers kernels in this process: the dispatcher gives it PyTorch's composite ones.
+constexpr c10::DispatchKey kUnclaimed = c10::DispatchKey::IPU;
+
 struct TableKernel final : c10::OperatorKernel {
   Layout layout;
   OpCounter* counter;
@@ -58,7 +61,7 @@ struct TableKernel final : c10::OperatorKernel {
     c10::IValue* args = stack->data() + (stack->size() - layout.n_stack);
     Call call(layout.row);
     c10::DeviceIndex device = layout.form == Form::Out ? device_of_outputs(args) : -1;
-    if (C10_UNLIKELY(!convert(call, args, &device))) return fall_back(op, stack, "dtype or rank");
+    if (C10_UNLIKELY(!convert(call, args, &device))) return uncovered(op, stack, "dtype or rank");
     if (C10_UNLIKELY(device < 0)) device = device_argument(args);
 
     int64_t *seed = nullptr, *offset = nullptr;
@@ -148,6 +151,19 @@ struct TableKernel final : c10::OperatorKernel {
           out.count = static_cast<uint32_t>(list.size());
           break;
         }
+        case ArgKind::Float:
+        case ArgKind::Scalar:
+          if (C10_UNLIKELY(layout.row->flags & TNX_ROW_NUMBERS) && v.isScalar()) {
+            call.add_number(v.toScalar());
+            break;
+          }
+          [[fallthrough]];
+        case ArgKind::ScalarList:
+          if (C10_UNLIKELY(layout.row->flags & TNX_ROW_NUMBERS) && v.isList()) {
+            call.add_numbers(v.toListRef());
+            break;
+          }
+          [[fallthrough]];
         default:
           if (C10_UNLIKELY(!add_value(call, a.kind, v))) return false;
       }
@@ -162,7 +178,7 @@ struct TableKernel final : c10::OperatorKernel {
     if (C10_LIKELY(is_neuron(impl))) {
       c10::DeviceIndex where = impl->device().index();
       if (*device < 0) *device = where;
-      else if (C10_UNLIKELY(*device != where)) raise_devices(*device, impl->device());
+      else if (C10_UNLIKELY(*device != where)) return refused(*device, impl->device());
       if (C10_UNLIKELY(impl->key_set().has_any(
               c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative})))) {
         if (written) return false;
@@ -173,11 +189,14 @@ struct TableKernel final : c10::OperatorKernel {
     }
     if (C10_LIKELY(!written && impl->device_type() == c10::DeviceType::CPU && impl->dim() == 0))
       return call.push_host_scalar(impl, index);
-    if (*device < 0) *device = first_device();
-    raise_devices(*device, impl->device());
+    return refused(*device < 0 ? current_device() : *device, impl->device());
   }
 
-  c10::DeviceIndex first_device() const { return current_device(); }
+  // Elements of lists may be on different devices.
+  bool refused(c10::DeviceIndex device, c10::Device other) const {
+    if (!(layout.row->flags & TNX_ROW_EACH)) raise_devices(device, other);
+    return false;
+  }
 
   c10::DeviceIndex device_of_outputs(c10::IValue* args) {
     c10::DeviceIndex device = -1;
@@ -255,7 +274,10 @@ struct TableKernel final : c10::OperatorKernel {
     TORCH_CHECK_NOT_IMPLEMENTED(
         describe(t.unsafeGetTensorImpl(), true, &wanted), "neuron tensors of dtype ", t.scalar_type(), " and rank ",
         t.dim(), " cannot be written");
-    for (uint32_t i = 0; i < call.tensors.size(); i++) {
+    // Written tensors come in the arguments' order, so that the search goes on behind the last one found.
+    auto n = static_cast<uint32_t>(call.tensors.size());
+    for (uint32_t step = 0, i = call.into.empty() || call.into.back() == TNX_NO_TENSOR ? 0 : call.into.back() + 1; step < n; step++, i++) {
+      if (i >= n) i = 0;
       const tnx_tensor& have = call.tensors[i];
       if (have.sizes == wanted.sizes && have.strides == wanted.strides && have.data == wanted.data) return i;
     }
@@ -339,11 +361,17 @@ struct TableKernel final : c10::OperatorKernel {
 
   // ---- errors ----
 
+  C10_NOINLINE void uncovered(const c10::OperatorHandle& op, torch::jit::Stack* stack, const std::string& reason) {
+    // Operators over lists: the loop over the elements that devices without a kernel of their own run.
+    if (layout.row->flags & TNX_ROW_EACH) return op.redispatchBoxed(c10::DispatchKeySet(kUnclaimed), stack);
+    fall_back(op, stack, reason);
+  }
+
   C10_NOINLINE void failed(const c10::OperatorHandle& op, torch::jit::Stack* stack, tnx_status status) {
     if (status == TNX_NOT_IMPLEMENTED) {
       std::string reason = tnx_error_text();
       if (expand_masks(stack, layout.n_stack)) return (*this)(op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), stack);
-      return fall_back(op, stack, reason);
+      return uncovered(op, stack, reason);
     }
     if (status == TNX_SHAPE || status == TNX_DTYPE || status == TNX_INDEX || status == TNX_INVALID_ARGUMENT) {
       std::string text = tnx_error_text();
@@ -439,6 +467,8 @@ std::optional<Layout> make_layout(const tnx_row* row, std::string_view name, For
     layout.returns.push_back(position);
     layout.returns_int.push_back(is_int);
   }
+  // One list is given back, several are not; out lists are the row's results only where there is one.
+  if (form != Form::Inplace && (row->flags & TNX_ROW_LIST) && !(row->flags & TNX_ROW_EACH)) return std::nullopt;
   // libtnx gets the functional overload's arguments, whichever form is called.
   const c10::FunctionSchema* reference = &schema;
   std::optional<c10::OperatorHandle> functional;

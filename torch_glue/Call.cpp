@@ -3,6 +3,8 @@
 #include <ATen/Context.h>
 #include <c10/core/DefaultDtype.h>
 
+#include <cmath>
+
 #include "Status.h"
 #include "Stream.h"
 
@@ -30,6 +32,42 @@ void Call::set_scalar(tnx_arg& a, const at::Scalar& v) {
 
 void Call::add_scalar(const at::Scalar& v) {
   set_scalar(add(TNX_ARG_NONE), v);
+}
+
+uint32_t Call::push_number(const at::Scalar& v) {
+  auto index = static_cast<uint32_t>(tensors.size());
+  tnx_tensor& out = tensors.emplace_back();
+  auto* value = take<double>(2);
+  out = tnx_tensor{};
+  out.data = value;
+  out.flags = TNX_TENSOR_HOST | TNX_TENSOR_WRAPPED;
+  if (v.isComplex()) {
+    out.dtype = TNX_C128;
+    value[0] = v.toComplexDouble().real();
+    value[1] = v.toComplexDouble().imag();
+  } else if (v.isFloatingPoint()) {
+    out.dtype = TNX_F64;
+    value[0] = v.toDouble();
+  } else {
+    out.dtype = v.isBoolean() ? TNX_BOOL : TNX_I64;
+    int64_t whole = v.isBoolean() ? v.toBool() : v.toLong();
+    std::memcpy(value, &whole, sizeof whole);
+  }
+  return index;
+}
+
+void Call::add_number(const at::Scalar& v) {
+  if (!v.isFloatingPoint() || v.toDouble() == std::trunc(v.toDouble())) return add_scalar(v);
+  uint32_t index = push_number(v);
+  add(TNX_ARG_TENSOR).value = index;
+}
+
+void Call::add_numbers(c10::ArrayRef<c10::IValue> list) {
+  auto* values = take<uint32_t>(list.size());
+  for (size_t i = 0; i < list.size(); i++) values[i] = push_number(list[i].toScalar());
+  tnx_arg& a = add(TNX_ARG_TENSORS);
+  a.values = values;
+  a.count = static_cast<uint32_t>(list.size());
 }
 
 bool Call::push_host_scalar(const c10::TensorImpl* t, uint32_t* index) {

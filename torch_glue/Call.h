@@ -61,6 +61,10 @@ class Call {
   void add_float(double v) { add(TNX_ARG_FLOAT).number[0] = v; }
   void add_dtype(tnx_dtype v) { add(TNX_ARG_DTYPE).dtype = v; }
   void add_scalar(const at::Scalar& v);
+  // A number that differs from call to call travels by value: it is not part of what the plan depends on. Whole numbers are
+  // (x + 1 * y is x + y), and there are few of them.
+  void add_number(const at::Scalar& v);
+  void add_numbers(c10::ArrayRef<c10::IValue> list);
   static void set_scalar(tnx_arg& a, const at::Scalar& v);
 
   // Describes a tensor of the device and returns its index. False: not representable.
@@ -72,6 +76,7 @@ class Call {
   bool push_host_scalar(const c10::TensorImpl* t, uint32_t* index);
   // An int64 value as a 0-dim host tensor; returns where the value is kept.
   int64_t* push_host_int(uint32_t* index);
+  uint32_t push_number(const at::Scalar& v);
   // Adds a tensor argument and returns true if it is representable.
   bool add_tensor(const at::Tensor& t, bool written = false);
 

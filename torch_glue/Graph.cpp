@@ -258,9 +258,9 @@ class GraphBuilder {
     if (!rng.is_none()) {
       for (py::handle h : py::iter(rng)) c.add(TNX_ARG_TENSOR).value = h.cast<const Value&>().id;
     }
-    tnx_value results[TNX_MAX_RESULTS] = {};
+    std::vector<tnx_value> results(tnx_max_results(c.args.data(), static_cast<uint32_t>(c.args.size())));
     uint32_t n = 0;
-    check(tnx_module_call(module_, row, c.args.data(), static_cast<uint32_t>(c.args.size()), results, &n), name.c_str());
+    check(tnx_module_call(module_, row, c.args.data(), static_cast<uint32_t>(c.args.size()), results.data(), &n), name.c_str());
     py::list out;
     for (uint32_t i = 0; i < n; i++) {
       if (results[i]) out.append(Value{results[i]});

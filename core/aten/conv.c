@@ -34,7 +34,7 @@ static bool geometry_init(tnx_lower *l, tnx_value x, tnx_value weight, const tnx
   tnx_builder *b = &l->b;
   int rank = tnx_b_rank(b, x);
   *g = (geometry){.spatial = rank - 2, .groups = a[5].dim, .transposed = arg_bool(a + 3)};
-  bool ok = rank >= 3 && rank <= 5 && tnx_b_rank(b, weight) == rank && tnx_dtype_is_float(tnx_b_dtype(b, x)) && tnx_b_dtype(b, x) == tnx_b_dtype(b, weight) && g->groups > 0;
+  bool ok = rank >= 3 && rank <= 5 && tnx_b_rank(b, weight) == rank && (tnx_dtype_is_float(tnx_b_dtype(b, x)) || tnx_b_dtype(b, x) == TNX_I64) && tnx_b_dtype(b, x) == tnx_b_dtype(b, weight) && g->groups > 0;
   for (int i = 1; i < rank && ok; i++) ok = !tnx_dim_is_symbolic(tnx_b_size(b, x, i)) && !tnx_dim_is_symbolic(tnx_b_size(b, weight, i));
   if (!ok || tnx_dim_is_symbolic(tnx_b_size(b, weight, 0))) {
     tnx_b_fail(b, TNX_NOT_IMPLEMENTED, "convolution: ranks, dtypes or symbolic sizes");
@@ -137,7 +137,9 @@ static tnx_value convolve(tnx_builder *b, tnx_value x, tnx_value weight, tnx_val
     for (int i = 0; i < g->spatial; i++) sizes[2 + i] = cols ? out[i] : 0;
     tnx_value rows = tnx_b_reshape(b, weight, 4, w);
     tnx_dim column[4] = {1, g->groups, o / g->groups, 1};
-    y = bias ? tnx_b_addmm(b, tnx_b_reshape(b, bias, 4, column), rows, cols, 1, 1) : tnx_b_matmul(b, rows, cols);
+    if (t == TNX_I64) y = lower_product_of(b, rows, cols);
+    else y = bias ? tnx_b_addmm(b, tnx_b_reshape(b, bias, 4, column), rows, cols, 1, 1) : tnx_b_matmul(b, rows, cols);
+    if (bias && t == TNX_I64) y = add(b, y, tnx_b_reshape(b, bias, 4, column));
   }
   return tnx_b_reshape(b, y, g->spatial + 2, sizes);
 }

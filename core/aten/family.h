@@ -27,6 +27,10 @@ static inline bool arg_is(const tnx_arg *a, const char *s) { return a->kind == T
 /* True for the real number v, whatever kind it has. */
 static inline bool arg_equals(const tnx_arg *a, double v) { return a->kind != TNX_ARG_NONE && a->kind != TNX_ARG_COMPLEX && !arg_symbolic(a) && arg_number(a, NAN) == v; }
 
+/* A floating number that is not a tensor of its own: given as one, or passed by value (TNX_ROW_NUMBERS). */
+static inline bool arg_by_value(const tnx_builder *b, const tnx_arg *a) { return a->kind == TNX_ARG_TENSOR && a->value != TNX_NO_TENSOR && (b->g->values.data[a->value].flags & TNX_VALUE_WRAPPED); }
+static inline bool arg_is_fraction(const tnx_builder *b, const tnx_arg *a) { return a->kind == TNX_ARG_FLOAT || (arg_by_value(b, a) && tnx_dtype_is_float((tnx_dtype)b->g->values.data[a->value].dtype)); }
+
 /* A memory_format argument decides how new results are laid out. */
 static inline void take_format(tnx_lower *l, const tnx_arg *a) {
   if (a->kind == TNX_ARG_INT) l->memory_format = (int)a->dim;

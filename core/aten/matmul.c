@@ -169,8 +169,11 @@ tnx_status lower_linear(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   if (!dtypes(l, a, a + 1)) return b->status;
   if (tnx_dtype_is_float(tnx_b_dtype(b, x)) && tnx_b_rank(b, w) == 2 && tnx_b_rank(b, x) >= 1 && (!bias || tnx_b_rank(b, bias) == 1))
     return give(l, results, tnx_b_linear(b, x, w, bias));
-  if (tnx_b_rank(b, w) != 2 || tnx_b_rank(b, x) < 2) return uncovered(l, "vectors");
+  if (tnx_b_rank(b, w) != 2 || tnx_b_rank(b, x) < 1) return uncovered(l, "vectors");
+  int rank = tnx_b_rank(b, x), first = 0;
+  if (rank == 1) x = tnx_b_unsqueeze(b, x, 0);
   tnx_value r = lower_product_of(b, x, tnx_b_swap_dims(b, w, 0, 1));
+  if (rank == 1 && r) r = tnx_b_squeeze(b, r, &first, 1);
   return give(l, results, bias ? add(b, r, bias) : r);
 }
 
@@ -186,4 +189,22 @@ tnx_status lower_linear_backward(tnx_lower *l, const tnx_arg *a, tnx_value *resu
   if (a[3].dims[1]) dw = lower_product_of(b, tnx_b_swap_dims(b, flat_dy, 0, 1), flat_x);
   if (a[3].dims[2]) dbias = reduce(b, TNX_OP_REDUCE_SUM, flat_dy, &rows, 1, false);
   return give3(l, results, dx, dw, dbias);
+}
+
+/* int8 matrices, whose product is int32 */
+tnx_status lower_int_mm(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  tnx_builder *b = &l->b;
+  if (!ranks(l, a, 2, a + 1, 2) || !dtypes(l, a, a + 1)) return b->status;
+  if (tnx_b_dtype(b, a[0].value) != TNX_I8) return uncovered(l, "dtype");
+  return give(l, results, lower_product_of(b, tnx_b_convert(b, a[0].value, TNX_I32), tnx_b_convert(b, a[1].value, TNX_I32)));
+}
+
+/* (self [m, k], mat2 [n, k] of int8, scales [n]) */
+tnx_status lower_weight_int8pack_mm(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  tnx_builder *b = &l->b;
+  tnx_dtype t = tnx_b_dtype(b, a[0].value);
+  if (!ranks(l, a, 2, a + 1, 2)) return b->status;
+  if (!tnx_dtype_is_float(t) || tnx_b_dtype(b, a[1].value) != TNX_I8 || tnx_b_rank(b, a[2].value) != 1) return uncovered(l, "dtype");
+  tnx_value y = tnx_b_linear(b, to_acc(b, a[0].value), tnx_b_convert(b, a[1].value, tnx_acc_of(t)), 0);
+  return give(l, results, tnx_b_convert(b, mul(b, y, to_acc(b, a[2].value)), t));
 }

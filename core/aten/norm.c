@@ -306,6 +306,15 @@ tnx_status lower_batch_norm_functional(tnx_lower *l, const tnx_arg *a, tnx_value
   return b->status;
 }
 
+/* (input, weight, bias, running_mean, running_var, momentum, eps) -> output, mean, inverse deviation, reserve (unused), the new running statistics */
+tnx_status lower_batch_norm_with_update(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  const tnx_arg all[8] = {a[0], a[1], a[2], a[3], a[4], {.kind = TNX_ARG_BOOL, .dim = 1}, a[5], a[6]};
+  TNX_TRY(lower_batch_norm_functional(l, all, results));
+  results[5] = results[4], results[4] = results[3], results[3] = empty_vector(&l->b, TNX_U8);
+  l->n_results = 6;
+  return l->b.status;
+}
+
 tnx_status lower_native_batch_norm_backward(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
   tnx_value input = a[1].value, weight = arg_value(a + 2), dx = 0, dw = 0, db = 0;

@@ -139,9 +139,9 @@ tnx_status lower_fmin(tnx_lower *l, const tnx_arg *a, tnx_value *results) { retu
 static bool is_bool(const tnx_builder *b, const tnx_arg *a) { return a->kind == TNX_ARG_BOOL || (arg_value(a) && tnx_b_dtype(b, a->value) == TNX_BOOL); }
 
 /* at::native::alpha_check */
-static tnx_status check_alpha(tnx_dtype t, const tnx_arg *alpha) {
+static tnx_status check_alpha(const tnx_builder *b, tnx_dtype t, const tnx_arg *alpha) {
   if (alpha->kind == TNX_ARG_BOOL && t != TNX_BOOL) return tnx_fail(TNX_INVALID_ARGUMENT, "Boolean alpha only supported for Boolean results.");
-  if (tnx_dtype_is_integral(t) && (alpha->kind == TNX_ARG_FLOAT || alpha->kind == TNX_ARG_COMPLEX))
+  if (tnx_dtype_is_integral(t) && (arg_is_fraction(b, alpha) || alpha->kind == TNX_ARG_COMPLEX))
     return tnx_fail(TNX_INVALID_ARGUMENT, "For integral input tensors, argument alpha must not be a floating point number.");
   if (alpha->kind == TNX_ARG_COMPLEX && !tnx_dtype_is_complex(t))
     return tnx_fail(TNX_INVALID_ARGUMENT, "For non-complex input tensors, argument alpha must not be a complex number.");
@@ -152,17 +152,18 @@ static tnx_status check_alpha(tnx_dtype t, const tnx_arg *alpha) {
 static tnx_status add_scaled(tnx_lower *l, const tnx_arg *x, const tnx_arg *y, const tnx_arg *alpha, bool minus, tnx_value *results) {
   tnx_builder *b = &l->b;
   operands o = promoted(b, x, y);
+  bool unscaled = arg_none(alpha) || arg_equals(alpha, 1);
   if (minus && is_bool(b, x) && is_bool(b, y))
     return tnx_fail(TNX_INVALID_ARGUMENT, "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead.");
   if (minus && (is_bool(b, x) || is_bool(b, y)))
     return tnx_fail(TNX_INVALID_ARGUMENT, "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.");
-  TNX_TRY(check_alpha(o.t, alpha));
+  TNX_TRY(check_alpha(b, o.t, alpha));
   if (o.t == TNX_BOOL) {
-    if (!arg_equals(alpha, 1)) return uncovered(l, "alpha with bool");
+    if (!unscaled) return uncovered(l, "alpha with bool");
     return give(l, results, tnx_b_binary(b, TNX_OP_OR, o.x, o.y));
   }
   tnx_op op = minus ? TNX_OP_SUB : TNX_OP_ADD;
-  if (arg_equals(alpha, 1)) return give(l, results, tnx_b_binary(b, op, o.x, o.y));
+  if (unscaled) return give(l, results, tnx_b_binary(b, op, o.x, o.y));
   tnx_dtype acc = tnx_acc_of(o.t);
   tnx_value scaled = mul(b, tnx_b_convert(b, o.y, acc), tnx_b_scalar(b, alpha, acc));
   return give(l, results, tnx_b_convert(b, tnx_b_binary(b, op, tnx_b_convert(b, o.x, acc), scaled), o.t));
@@ -384,7 +385,7 @@ static tnx_status addc(tnx_lower *l, const tnx_arg *a, tnx_value *results, tnx_o
   tnx_builder *b = &l->b;
   tnx_value all[3] = {a[0].value, a[1].value, a[2].value};
   tnx_dtype t = tnx_b_result_type(b, all, 3), acc = tnx_acc_of(t);
-  if (tnx_dtype_is_integral(t) && (op == TNX_OP_DIV || a[3].kind == TNX_ARG_FLOAT || t == TNX_BOOL)) return uncovered(l, "integers");
+  if (tnx_dtype_is_integral(t) && (op == TNX_OP_DIV || arg_is_fraction(b, a + 3) || t == TNX_BOOL)) return uncovered(l, "integers");
   tnx_value x = tnx_b_convert(b, all[0], acc), y = tnx_b_convert(b, all[1], acc), z = tnx_b_convert(b, all[2], acc);
   tnx_value scaled = arg_equals(a + 3, 1) ? y : mul(b, y, tnx_b_scalar(b, a + 3, acc));
   return give(l, results, tnx_b_convert(b, add(b, x, tnx_b_binary(b, op, scaled, z)), t));
@@ -397,7 +398,7 @@ tnx_status lower_addcdiv(tnx_lower *l, const tnx_arg *a, tnx_value *results) { r
 tnx_status lower_lerp(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
   tnx_dtype t = tnx_b_dtype(b, a[0].value), acc = tnx_acc_of(t);
-  if (t != tnx_b_dtype(b, a[1].value) || (arg_value(a + 2) && t != tnx_b_dtype(b, a[2].value))) return tnx_fail(TNX_DTYPE, "lerp of different dtypes");
+  if (t != tnx_b_dtype(b, a[1].value) || (arg_value(a + 2) && !arg_by_value(b, a + 2) && t != tnx_b_dtype(b, a[2].value))) return tnx_fail(TNX_DTYPE, "lerp of different dtypes");
   if (!tnx_dtype_is_float(t)) return uncovered(l, "dtype");
   tnx_value x = tnx_b_convert(b, a[0].value, acc), end = tnx_b_convert(b, a[1].value, acc), w = tnx_b_scalar(b, a + 2, acc), diff = sub(b, end, x);
   tnx_value from_start = add(b, x, mul(b, w, diff)), from_end = sub(b, end, mul(b, diff, rsub_f(b, 1, w)));

@@ -13,7 +13,7 @@ static bool window_init(tnx_lower *l, tnx_value x, int spatial, const tnx_arg *k
   tnx_builder *b = &l->b;
   int rank = tnx_b_rank(b, x);
   *w = (window){.spatial = spatial, .first = rank - spatial};
-  bool ok = (rank == spatial + 1 || rank == spatial + 2) && tnx_dtype_is_float(tnx_b_dtype(b, x));
+  bool ok = (rank == spatial + 1 || rank == spatial + 2) && tnx_b_dtype(b, x) != TNX_BOOL && !tnx_dtype_is_complex(tnx_b_dtype(b, x));
   for (int i = rank - spatial - 1; i < rank && ok; i++)
     if (tnx_b_size(b, x, i) == 0) {
       tnx_b_fail(b, TNX_SHAPE, "Expected %dD or %dD (batch mode) tensor with optional 0 dim batch size for input", spatial + 1, spatial + 2);
@@ -34,6 +34,13 @@ static bool window_init(tnx_lower *l, tnx_value x, int spatial, const tnx_arg *k
 
 static int64_t span(const window *w, int i) { return (w->kernel[i] - 1) * w->dilation[i] + 1; }
 
+/* -INFINITY for integers: the smallest there is. */
+static tnx_value fill_value(tnx_builder *b, tnx_dtype t, double fill) {
+  if (tnx_dtype_is_float(t) || isfinite(fill)) return tnx_b_const_f(b, t, fill);
+  bool is_signed = tnx_dtype_get_kind(t) != TNX_KIND_UINT;
+  return tnx_b_const_i(b, t, is_signed ? INT64_MIN >> (64 - 8 * (int)tnx_dtype_size(t)) : 0);
+}
+
 /* [.., out..., kernel...] of x padded with `fill` */
 static tnx_value windows(tnx_builder *b, tnx_value x, const window *w, double fill) {
   tnx_dim low[5] = {0}, high[5] = {0};
@@ -41,7 +48,7 @@ static tnx_value windows(tnx_builder *b, tnx_value x, const window *w, double fi
     low[w->first + i] = w->pad[i];
     high[w->first + i] = (w->out[i] - 1) * w->stride[i] + span(w, i) - w->in[i] - w->pad[i];
   }
-  x = x ? tnx_b_pad(b, x, tnx_b_const_f(b, tnx_b_dtype(b, x), fill), low, high) : 0;
+  x = x ? tnx_b_pad(b, x, fill_value(b, tnx_b_dtype(b, x), fill), low, high) : 0;
   for (int i = 0; i < w->spatial; i++) {
     x = tnx_b_unfold(b, x, w->first + i, span(w, i), w->stride[i]);
     if (x && w->dilation[i] > 1) x = tnx_b_slice(b, x, tnx_b_rank(b, x) - 1, 0, w->kernel[i], w->dilation[i]);
@@ -84,6 +91,7 @@ static tnx_status avg_pool(tnx_lower *l, const tnx_arg *a, int spatial, tnx_valu
   tnx_builder *b = &l->b;
   window w;
   if (!window_init(l, a[0].value, spatial, a + 1, a + 2, a + 3, NULL, arg_bool(a + 4), &w)) return b->status;
+  if (!tnx_dtype_is_float(tnx_b_dtype(b, a[0].value)) && tnx_b_dtype(b, a[0].value) != TNX_I64) return uncovered(l, "dtype");
   if (!arg_none(a + 6) && a[6].dim == 0) return tnx_fail(TNX_INVALID_ARGUMENT, "divisor must be not zero");
   tnx_dtype t = tnx_b_dtype(b, a[0].value), acc = tnx_acc_of(t);
   int dims[3];

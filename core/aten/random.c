@@ -296,6 +296,20 @@ tnx_status lower_native_dropout_backward(tnx_lower *l, const tnx_arg *a, tnx_val
   return give(l, results, tnx_b_convert(b, mul_f(b, mul(b, g, m), arg_number(a + 2, 1)), t));
 }
 
+/* ---- randomized leaky relu ---- */
+
+/* (self, noise, lower, upper, training, generator) -> result, noise: negative elements times a random slope, which noise keeps; 1 for the others */
+tnx_status lower_rrelu(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  SELF;
+  if (!tnx_dtype_is_float(t)) return uncovered(l, "dtype");
+  double low = arg_number(a + 2, 0.125), high = arg_number(a + 3, 1.0 / 3);
+  tnx_value x = to_acc(b, a[0].value), positive = compare_f(b, TNX_OP_GT, x, 0);
+  if (!arg_bool(a + 4)) return give2(l, results, tnx_b_convert(b, tnx_b_select(b, positive, x, mul_f(b, x, (low + high) / 2)), t), a[1].value);
+  tnx_value slope = add_f(b, mul_f(b, lower_uniform01(l, a, acc, rank, sizes, 0, words_of(acc)), high - low), low);
+  slope = tnx_b_convert(b, tnx_b_select(b, positive, tnx_b_const_f(b, acc, 1), slope), tnx_b_dtype(b, a[1].value));
+  return give2(l, results, tnx_b_convert(b, mul(b, x, tnx_b_convert(b, slope, acc)), t), slope);
+}
+
 /* ---- multinomial ---- */
 
 /* Without replacement, or one sample: the largest of p / q, q exponential. With replacement: where the cumulative sum passes a uniform number. */

@@ -126,6 +126,53 @@ ALIGNED(upsample_bilinear2d, 2, LINEAR)
 ALIGNED(upsample_trilinear3d, 3, LINEAR)
 ALIGNED(upsample_bicubic2d, 2, CUBIC)
 
+/* ---- interpolation with antialiasing: each result weighs all elements its widened filter reaches ---- */
+
+/* Triangle, or cubic with A = -0.5. */
+static tnx_value filter(tnx_builder *b, tnx_value x, bool cubic) {
+  x = tnx_b_unary(b, TNX_OP_ABS, x);
+  if (!cubic) return tnx_b_binary_f(b, TNX_OP_MAX, rsub_f(b, 1, x), 0);
+  tnx_value near = add_f(b, mul(b, mul(b, add_f(b, mul_f(b, x, 1.5), -2.5), x), x), 1);
+  tnx_value far = mul_f(b, add_f(b, mul(b, add_f(b, mul(b, add_f(b, x, -5), x), 8), x), -4), -0.5);
+  return tnx_b_select(b, compare_f(b, TNX_OP_LT, x, 1), near, select_f(b, compare_f(b, TNX_OP_LT, x, 2), far, 0));
+}
+
+/* The weights as a matrix [out, in]. */
+static tnx_value filter_matrix(tnx_builder *b, int64_t in, int64_t out, bool align, const tnx_arg *factor, bool cubic, tnx_dtype acc) {
+  tnx_dim sizes[2] = {out, in}, rows[2] = {out, 1};
+  double step = step_of(in, out, align, factor), wide = step >= 1 ? step : 1, support = (cubic ? 2 : 1) * wide;
+  tnx_value centre = mul_f(b, add_f(b, tnx_b_convert(b, tnx_b_iota(b, 2, rows, 0), acc), 0.5), step), j = tnx_b_iota(b, 2, sizes, 1);
+  tnx_value begin = tnx_b_convert(b, add_f(b, centre, 0.5 - support), TNX_I64), end = tnx_b_convert(b, add_f(b, centre, support + 0.5), TNX_I64);
+  tnx_value inside = tnx_b_binary(b, TNX_OP_AND, tnx_b_binary(b, TNX_OP_GE, j, begin), tnx_b_binary(b, TNX_OP_LT, j, end));
+  tnx_value w = select_f(b, inside, filter(b, mul_f(b, add_f(b, sub(b, tnx_b_convert(b, j, acc), centre), 0.5), 1 / wide), cubic), 0);
+  int last = 1;
+  return divide(b, w, reduce(b, TNX_OP_REDUCE_SUM, w, &last, 1, true));
+}
+
+static tnx_status antialiased(tnx_lower *l, tnx_value x, bool cubic, const tnx_arg *out_size, const tnx_arg *in_size, bool align, const tnx_arg *factors, tnx_value *results) {
+  tnx_builder *b = &l->b;
+  tnx_dtype t = tnx_b_dtype(b, x), acc = tnx_acc_of(t);
+  if (tnx_b_rank(b, x) != 4 || !tnx_dtype_is_float(t)) return uncovered(l, "rank or dtype");
+  if (out_size->kind != TNX_ARG_INTS || out_size->count != 2) return tnx_fail(TNX_SHAPE, "output size does not fit");
+  tnx_value v = tnx_b_convert(b, x, acc);
+  for (int i = 0; i < 2 && v; i++) {
+    tnx_dim in = in_size ? in_size->dims[i + 2] : tnx_b_size(b, x, i + 2), out = out_size->dims[i];
+    if (tnx_dim_is_symbolic(in) || tnx_dim_is_symbolic(out)) return uncovered(l, "symbolic sizes");
+    if (in < 1 || out < 1) return tnx_fail(TNX_SHAPE, "Input and output sizes should be greater than 0");
+    tnx_value m = filter_matrix(b, in, out, align, factors + i, cubic, acc);
+    v = tnx_b_swap_dims(b, tnx_b_matmul(b, tnx_b_swap_dims(b, v, i + 2, 3), in_size ? m : tnx_b_swap_dims(b, m, 0, 1)), i + 2, 3);
+  }
+  return give(l, results, tnx_b_convert(b, v, t));
+}
+
+#define ANTIALIASED(name, cubic)                                                                                                                                   \
+  tnx_status lower_##name(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return antialiased(l, a[0].value, cubic, a + 1, NULL, arg_bool(a + 2), a + 3, results); } \
+  tnx_status lower_##name##_backward(tnx_lower *l, const tnx_arg *a, tnx_value *results) {                                                                         \
+    return antialiased(l, a[0].value, cubic, a + 1, a + 2, arg_bool(a + 3), a + 4, results);                                                                       \
+  }
+ANTIALIASED(upsample_bilinear2d_aa, false)
+ANTIALIASED(upsample_bicubic2d_aa, true)
+
 /* ---- padding ---- */
 
 /* Positions of the padded dimension in the unpadded one: mirrored at the edges, or the edges repeated. */

@@ -159,17 +159,20 @@ static bool is_callers_fault(tnx_status s) { return s == TNX_INVALID_ARGUMENT ||
 static tnx_status build(const tnx_call *c, const tnx_sharing *s, tnx_plan **out) {
   char name[512];
   tnx_graph g;
+  TNX_TRY(tnx_sharing_check_elements(c, s));
   describe(c, name, sizeof name);
   TNX_TRY(tnx_graph_init(&g, name));
   tnx_status status;
   tnx_plan *p = NULL;
   tnx_instance *inst = NULL;
   tnx_value few[MANY_TENSORS], *values = c->n_tensors <= MANY_TENSORS ? few : TNX_ARENA_ARRAY(&g.arena, tnx_value, c->n_tensors);
-  tnx_value results[TNX_MAX_RESULTS] = {0};
+  tnx_value few_results[TNX_MAX_RESULTS] = {0}, *results = few_results;
+  uint32_t n_results = tnx_max_results(c->args, c->n_args);
   tnx_lower l = {.b = tnx_builder_on(&g), .row = c->row, .n_args = c->n_args, .n_results = 1, .memory_format = TNX_FORMAT_PRESERVE};
   l.b.default_dtype = (tnx_dtype)c->default_dtype;
   tnx_arg *args = NULL;
-  if (!values) {
+  if (n_results > TNX_MAX_RESULTS) results = TNX_ARENA_ARRAY(&g.arena, tnx_value, n_results); /* zeroed */
+  if (!values || !results) {
     status = tnx_fail(TNX_OUT_OF_MEMORY, "out of host memory");
     goto done;
   }

@@ -68,7 +68,7 @@ tnx_status tnx_module_call(tnx_module *m, const tnx_row *row, const tnx_arg *arg
   }
   tnx_lower l = {.b = tnx_builder_on(&m->g), .row = row, .n_args = n_args, .n_results = 1, .memory_format = TNX_FORMAT_PRESERVE};
   l.b.default_dtype = m->default_dtype;
-  memset(results, 0, TNX_MAX_RESULTS * sizeof *results);
+  memset(results, 0, tnx_max_results(args, n_args) * sizeof *results);
   tnx_status status = tnx_row_lowering(row->id)(&l, args, results);
   if (status == TNX_OK) status = l.b.status;
   if (status != TNX_OK) tnx_error_prefix("aten::%s", row->functional[0] ? row->functional : row->inplace);

@@ -2,6 +2,8 @@
  * hard: such overlaps are computed as if the operands had been read before anything is written. */
 #include "plan/sharing.h"
 
+#include <stdlib.h>
+
 typedef struct extent { uintptr_t begin, end; } extent;
 
 static extent extent_of(const tnx_tensor *t) {
@@ -49,23 +51,69 @@ static tnx_overlap overlap_of(const tnx_tensor *a, const tnx_tensor *b, bool *ex
   return x.begin == y.begin && x.end == y.end && same_strides(a, b, false) ? TNX_OVERLAP_FULL : TNX_OVERLAP_PARTLY;
 }
 
+static void look_at(const tnx_call *c, uint32_t t, uint32_t j, tnx_sharing *s) {
+  if (j == t || (c->tensors[j].flags & TNX_TENSOR_HOST)) return;
+  bool exact;
+  tnx_overlap o = overlap_of(&c->tensors[t], &c->tensors[j], &exact);
+  if (exact) { /* one representative for all that are the same memory */
+    uint32_t first = s[t].alias != TNX_NO_TENSOR ? s[t].alias : s[j].alias != TNX_NO_TENSOR ? s[j].alias : t < j ? t : j;
+    s[t].alias = s[j].alias = first;
+  }
+  if (o > s[t].overlap) s[t].overlap = (uint8_t)o;
+  if (o > s[j].overlap) s[j].overlap = (uint8_t)o;
+}
+
+enum { FEW_PAIRS = 256 };
+
+typedef struct span { extent at; uint32_t tensor; bool written; } span;
+
+static int by_begin(const void *x, const void *y) {
+  uintptr_t a = ((const span *)x)->at.begin, b = ((const span *)y)->at.begin;
+  return a < b ? -1 : a > b;
+}
+
+/* Lists of hundreds of tensors are sorted by address, and only those whose memory meets are looked at in pairs. False: no memory for it. */
+static bool find_sorted(const tnx_call *c, tnx_sharing *s) {
+  span *spans = tnx_heap_alloc(c->n_tensors * sizeof *spans);
+  bool *written = tnx_heap_zalloc(c->n_tensors, sizeof *written);
+  bool ok = spans && written;
+  uint32_t n = 0;
+  for (uint32_t k = 0; ok && k < c->n_into; k++)
+    if (c->into[k] != TNX_NO_TENSOR) written[c->into[k]] = true;
+  for (uint32_t i = 0; ok && i < c->n_tensors; i++) {
+    span at = {.at = extent_of(&c->tensors[i]), .tensor = i, .written = written[i]};
+    if (!(c->tensors[i].flags & TNX_TENSOR_HOST) && at.at.begin != at.at.end) spans[n++] = at;
+  }
+  if (n) qsort(spans, n, sizeof *spans, by_begin);
+  for (uint32_t i = 0, j; i < n; i = j) {
+    uintptr_t end = spans[i].at.end;
+    for (j = i + 1; j < n && spans[j].at.begin < end; j++)
+      if (spans[j].at.end > end) end = spans[j].at.end;
+    for (uint32_t x = i; x < j && j - i > 1; x++)
+      for (uint32_t y = i; y < j && spans[x].written; y++) look_at(c, spans[x].tensor, spans[y].tensor, s);
+  }
+  tnx_heap_free(spans);
+  tnx_heap_free(written);
+  return ok;
+}
+
 void tnx_sharing_find(const tnx_call *c, tnx_sharing *s) {
   for (uint32_t i = 0; i < c->n_tensors; i++) s[i] = (tnx_sharing){TNX_NO_TENSOR, TNX_OVERLAP_NONE};
-  for (uint32_t k = 0; k < c->n_into; k++) {
-    uint32_t t = c->into[k];
+  if ((uint64_t)c->n_into * c->n_tensors > FEW_PAIRS && find_sorted(c, s)) return;
+  for (uint32_t k = 0; k < c->n_into; k++)
+    for (uint32_t j = 0; c->into[k] != TNX_NO_TENSOR && j < c->n_tensors; j++) look_at(c, c->into[k], j, s);
+}
+
+tnx_status tnx_sharing_check_elements(const tnx_call *c, const tnx_sharing *s) {
+  for (uint32_t i = 0; (c->row->flags & TNX_ROW_EACH) && i < c->n_into; i++) {
+    uint32_t t = c->into[i];
     if (t == TNX_NO_TENSOR) continue;
-    for (uint32_t j = 0; j < c->n_tensors; j++) {
-      if (j == t || (c->tensors[j].flags & TNX_TENSOR_HOST)) continue;
-      bool exact;
-      tnx_overlap o = overlap_of(&c->tensors[t], &c->tensors[j], &exact);
-      if (exact) { /* one representative for all that are the same memory */
-        uint32_t first = s[t].alias != TNX_NO_TENSOR ? s[t].alias : s[j].alias != TNX_NO_TENSOR ? s[j].alias : t < j ? t : j;
-        s[t].alias = s[j].alias = first;
-      }
-      if (o > s[t].overlap) s[t].overlap = (uint8_t)o;
-      if (o > s[j].overlap) s[j].overlap = (uint8_t)o;
-    }
+    bool shared = s[t].overlap != TNX_OVERLAP_NONE;
+    for (uint32_t j = 0; s[t].alias != TNX_NO_TENSOR && j < i && !shared; j++)
+      shared = c->into[j] == t || (c->into[j] != TNX_NO_TENSOR && s[c->into[j]].alias == s[t].alias);
+    if (shared) return tnx_fail(TNX_NOT_IMPLEMENTED, "elements of a list that share memory");
   }
+  return TNX_OK;
 }
 
 /* ---- what PyTorch refuses ---- */

@@ -19,6 +19,10 @@ typedef struct tnx_sharing {
 /* Fills s[0 .. n_tensors). Reads addresses only where two tensors' storages meet. */
 void tnx_sharing_find(const tnx_call *c, tnx_sharing *s);
 
+/* Rows that apply another to each element of lists (TNX_ROW_EACH) run them as one graph, where PyTorch's loop lets an element see what an earlier one
+ * wrote: written elements that share memory are NOT_IMPLEMENTED. */
+tnx_status tnx_sharing_check_elements(const tnx_call *c, const tnx_sharing *s);
+
 /* PyTorch's rules for what is written, for a call whose graph is complete (outputs added): elementwise operators refuse operands that partly overlap their
  * result, indexed writes (TNX_ROW_APART) refuse any overlap, and nothing is written that holds an element twice. */
 tnx_status tnx_sharing_check(const tnx_call *c, const tnx_sharing *s, const tnx_graph *g);

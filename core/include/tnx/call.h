@@ -21,7 +21,7 @@ typedef int64_t tnx_dim;
 /* A value of the graph at hand; 0 is none. */
 typedef uint32_t tnx_value;
 
-enum { TNX_MAX_RANK = 12, TNX_MAX_RESULTS = 16 };
+enum { TNX_MAX_RANK = 12, TNX_MAX_RESULTS = 16 /* of a call without lists of tensors */ };
 
 /* ---- the operator table ---- */
 enum {
@@ -29,7 +29,9 @@ enum {
   TNX_ROW_COMPOSITE = 1 << 1, /* PyTorch decomposes it in eager; graphs keep it whole */
   TNX_ROW_RANDOM = 1 << 2,   /* its last two arguments, added by the caller, are the Philox seed and offset as 0-dim int64 host tensors */
   TNX_ROW_LIST = 1 << 3,     /* returns a list of tensors */
-  TNX_ROW_APART = 1 << 4     /* what is written may share no memory with an operand (but the one an in-place form writes to) */
+  TNX_ROW_APART = 1 << 4,    /* what is written may share no memory with an operand (but the one an in-place form writes to) */
+  TNX_ROW_NUMBERS = 1 << 5,  /* eager callers pass its fractional numbers (a learning rate) as wrapped 0-dim host tensors: calls that differ in them share a plan */
+  TNX_ROW_EACH = 1 << 6      /* another row for each element of lists; where it does not cover a call, PyTorch's loop over the elements does */
 };
 typedef struct tnx_row {
   const char *functional; /* "add.Tensor"; "" where there is none (the row is in-place only) */
@@ -78,6 +80,14 @@ typedef struct tnx_arg {
 } tnx_arg;
 /* Device, layout, memory format, generator and pin_memory arguments are passed as TNX_ARG_NONE, except memory_format: TNX_ARG_INT with
  * c10::MemoryFormat's number (0 contiguous, 1 preserve, 2 channels last, 3 channels last 3d). */
+
+/* Places for results that a call with these arguments may need: lists give a result for each element. */
+static inline uint32_t tnx_max_results(const tnx_arg *args, uint32_t n_args) {
+  uint32_t n = TNX_MAX_RESULTS;
+  for (uint32_t i = 0; i < n_args; i++)
+    if (args[i].kind == TNX_ARG_TENSORS) n += args[i].count;
+  return n;
+}
 
 /* ---- eager calls ---- */
 enum {
@@ -146,7 +156,7 @@ typedef enum tnx_dim_op { TNX_DIM_ADD, TNX_DIM_SUB, TNX_DIM_MUL, TNX_DIM_FLOORDI
 TNX_API tnx_status tnx_module_dim(tnx_module *m, tnx_dim_op op, tnx_dim a, tnx_dim b, tnx_dim *out);
 /* A tensor input; strides in elements, may be symbolic. flags: TNX_TENSOR_HOST for 0-dim CPU tensors. */
 TNX_API tnx_status tnx_module_input(tnx_module *m, tnx_dtype dtype, int32_t rank, const tnx_dim *sizes, const tnx_dim *strides, uint32_t flags, tnx_value *out);
-/* Adds one operator. args: TENSOR arguments hold values. results: TNX_MAX_RESULTS places; none results are 0. */
+/* Adds one operator. args: TENSOR arguments hold values. results: tnx_max_results places; none results are 0. */
 TNX_API tnx_status tnx_module_call(tnx_module *m, const tnx_row *row, const tnx_arg *args, uint32_t n_args, tnx_value *results, uint32_t *n_results_out);
 /* Dtype and shape the core derived for a value: checked by the importer against FakeTensor's. */
 TNX_API tnx_status tnx_module_value_info(const tnx_module *m, tnx_value v, tnx_dtype *dtype, int32_t *rank, tnx_dim *sizes);
