@@ -221,7 +221,7 @@ def test_a_bad_index_is_an_error_and_the_device_goes_on():
     f = torch.compile(lambda t, i: t[i], backend="neuron")
     t = torch.randn(4, 2).to("neuron")
     f(t, torch.tensor([1, 9]).to("neuron"))
-    with pytest.raises(IndexError, match="out of bounds for dimension with size 4"):
+    with pytest.raises(IndexError, match="index 9 is out of bounds for dimension 0 with size 4"):
         torch.neuron.synchronize()
     torch.testing.assert_close(f(t, torch.tensor([1, 3]).to("neuron")).cpu(), t.cpu()[[1, 3]])
 
