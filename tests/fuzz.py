@@ -51,6 +51,10 @@ def holds_an_element_twice(x):
     return places.unique().numel() < x.numel()
 
 
+def apart(x, y):
+    return x.untyped_storage().data_ptr() != y.untyped_storage().data_ptr()
+
+
 class Program:
     """Inputs and steps as text. Step k assigns variable v<k> or writes to an earlier one."""
 
@@ -417,7 +421,7 @@ class Grower:
                 return None
         if holds_an_element_twice(y):
             return None  # the result would depend on the order of the writes
-        b = self.pick(lambda z: z.dtype == y.dtype and z.dim() <= y.dim() and all(m == n or m == 1 for m, n in zip(z.shape[::-1], y.shape[::-1])))
+        b = self.pick(lambda z: z.dtype == y.dtype and z.dim() <= y.dim() and apart(z, y) and all(m == n or m == 1 for m, n in zip(z.shape[::-1], y.shape[::-1])))
         c = self.number(x)
         choices = [
             f"{target}.add_({c})",
@@ -515,7 +519,11 @@ class Grower:
             if not text:
                 continue
             used = [n for n in self.env if any(word == n for word in "".join(c if c.isalnum() else " " for c in text).split())]
-            jumps = kind in self.NEED_EXACT or (kind == "write" and ("!= 0" in text or "clamp" in text)) or "copysign" in text or "maximum" in text
+            jumps = (
+                kind in self.NEED_EXACT
+                or (kind == "write" and ("!= 0" in text or "clamp" in text))
+                or any(word in text for word in ("copysign", "maximum", "minimum", "logical"))
+            )
             if jumps and not all(self.exact(n) for n in used):
                 continue
             step = text if kind == "write" else f"v{self.next} = {text}"

@@ -41,7 +41,7 @@ static tnx_status prod(tnx_lower *l, const tnx_arg *a, const tnx_arg *dim, bool 
   DIMS(dim);
   tnx_builder *b = &l->b;
   tnx_dtype t = sum_dtype(b, a[0].value, dtype);
-  return give(l, results, tnx_b_convert(b, reduce(b, TNX_OP_REDUCE_PROD, tnx_b_convert(b, a[0].value, tnx_acc_of(t)), dims, n, keepdim), t));
+  return give(l, results, tnx_b_convert(b, reduce(b, t == TNX_BOOL ? TNX_OP_REDUCE_MIN : TNX_OP_REDUCE_PROD, tnx_b_convert(b, a[0].value, tnx_acc_of(t)), dims, n, keepdim), t));
 }
 tnx_status lower_prod(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return prod(l, a, &no_dims, false, a + 1, results); }
 tnx_status lower_prod_dim(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return prod(l, a, a + 1, arg_bool(a + 2), a + 3, results); }

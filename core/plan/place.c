@@ -70,19 +70,34 @@ static bool may_overwrite(const tnx_planner *pl, tnx_value v, uint32_t k, bool w
   return r.any < pos && (elementwise ? r.direct <= pos : r.direct < pos);
 }
 
-static tnx_status set_place(tnx_planner *pl, tnx_value v, const tnx_layout *l, bool *done);
+/* Does nobody but `user` read v's memory, under any view of it? Its `which`th operand is v. */
+static bool only_user(const tnx_planner *pl, tnx_value v, tnx_node_id user, uint32_t which) {
+  const tnx_analysis *a = &pl->a;
+  const tnx_node *u = &pl->g->nodes.data[user];
+  for (uint32_t j = 0; j < u->n_inputs; j++)
+    if (j != which && origin(pl, u->inputs[j]) == origin(pl, v)) return false;
+  for (;;) { /* from v to what computes it: each has one user, the next one */
+    if (a->is_output[v] || a->user_begin[v + 1] - a->user_begin[v] != 1) return false;
+    const tnx_node *n = tnx_graph_producer(pl->g, v);
+    if (tnx_op_get_info((tnx_op)n->op)->klass != TNX_CLASS_VIEW) return true;
+    v = n->inputs[0];
+  }
+}
 
-/* Hands `place` down to an operand, which runs earlier than what the place was found for: a mutated input has to be free that early too. */
-static tnx_status offer(tnx_planner *pl, tnx_value v, const tnx_layout *place) {
+static tnx_status set_place(tnx_planner *pl, tnx_value v, const tnx_layout *l, bool overwritten, bool *done);
+
+/* Hands `place` down to the operand of a node, which runs earlier than what the place was found for: a mutated input has to be free that early too. */
+static tnx_status offer(tnx_planner *pl, tnx_value v, const tnx_layout *place, bool overwritten) {
   const tnx_buffer *b = &pl->p->buffers.data[place->buffer];
   bool done;
   if (b->kind == TNX_BUFFER_INPUT && !may_overwrite(pl, v, b->index, false)) return TNX_OK;
-  return set_place(pl, v, place, &done);
+  return set_place(pl, v, place, overwritten, &done);
 }
 
-/* v has a place: hands parts of it down. */
-static tnx_status hand_down(tnx_planner *pl, tnx_value v) {
+/* v has a place: hands parts of it down. What is `overwritten` there later (the base of an update) goes only to operands that nobody else reads. */
+static tnx_status hand_down(tnx_planner *pl, tnx_value v, bool overwritten) {
   tnx_graph *g = pl->g;
+  tnx_node_id id = g->values.data[v].node;
   const tnx_node *n = tnx_graph_producer(g, v);
   if (n->op == TNX_OP_CONCAT) {
     tnx_dim start = 0;
@@ -91,20 +106,17 @@ static tnx_status hand_down(tnx_planner *pl, tnx_value v) {
       tnx_layout part = pl->place[v];
       tnx_dim len = g->values.data[n->inputs[i]].sizes[dim];
       TNX_TRY(tnx_layout_slice(g, &part, dim, start, len, 1));
-      TNX_TRY(offer(pl, n->inputs[i], &part));
+      if (!overwritten || only_user(pl, n->inputs[i], id, i)) TNX_TRY(offer(pl, n->inputs[i], &part, overwritten));
       TNX_TRY(tnx_graph_dim(g, TNX_DIM_ADD, start, len, &start));
     }
   } else if (is_update(n->op)) {
-    tnx_value base = n->inputs[0];
-    const tnx_analysis *a = &pl->a;
     /* the base is computed right where it is updated, if nobody else wants it as it was */
-    bool only = a->user_begin[base + 1] - a->user_begin[base] == 1 && !a->is_output[base];
-    if (only) TNX_TRY(offer(pl, base, &pl->place[v]));
+    if (only_user(pl, n->inputs[0], id, 0)) TNX_TRY(offer(pl, n->inputs[0], &pl->place[v], true));
   }
   return TNX_OK;
 }
 
-static tnx_status set_place(tnx_planner *pl, tnx_value v, const tnx_layout *l, bool *done) {
+static tnx_status set_place(tnx_planner *pl, tnx_value v, const tnx_layout *l, bool overwritten, bool *done) {
   tnx_graph *g = pl->g;
   const tnx_node *n = tnx_graph_producer(g, v);
   *done = false;
@@ -114,11 +126,11 @@ static tnx_status set_place(tnx_planner *pl, tnx_value v, const tnx_layout *l, b
     tnx_layout inner;
     bool ok;
     TNX_TRY(tnx_layout_unview(g, n, l, &inner, &ok));
-    return ok ? set_place(pl, n->inputs[0], &inner, done) : TNX_OK;
+    return ok ? set_place(pl, n->inputs[0], &inner, overwritten, done) : TNX_OK;
   }
   pl->place[v] = *l;
   *done = true;
-  return hand_down(pl, v);
+  return hand_down(pl, v, overwritten);
 }
 
 tnx_status tnx_planner_place(tnx_planner *pl) {
@@ -127,8 +139,8 @@ tnx_status tnx_planner_place(tnx_planner *pl) {
   for (uint32_t i = 0; i < g->outputs.len; i++) {
     const tnx_output *o = &g->outputs.data[i];
     if (!o->value) continue;
-    if (o->into == TNX_NO_TENSOR) TNX_TRY(set_place(pl, o->value, &pl->p->outputs.data[i].layout, &ok));
-    else if (may_overwrite(pl, o->value, o->into, true)) TNX_TRY(set_place(pl, o->value, &pl->loc[g->inputs.data[o->into].value], &ok));
+    if (o->into == TNX_NO_TENSOR) TNX_TRY(set_place(pl, o->value, &pl->p->outputs.data[i].layout, false, &ok));
+    else if (may_overwrite(pl, o->value, o->into, true)) TNX_TRY(set_place(pl, o->value, &pl->loc[g->inputs.data[o->into].value], false, &ok));
   }
   for (tnx_node_id id = g->nodes.len; id-- > 1;) {
     const tnx_node *n = &g->nodes.data[id];
@@ -139,7 +151,7 @@ tnx_status tnx_planner_place(tnx_planner *pl) {
     uint32_t buffer;
     TNX_TRY(tnx_planner_buffer(pl, TNX_BUFFER_TEMP, pl->p->n_temps++, v->dtype, elements, &buffer));
     TNX_TRY(tnx_layout_contiguous(g, v, buffer, &pl->place[n->first]));
-    TNX_TRY(hand_down(pl, n->first));
+    TNX_TRY(hand_down(pl, n->first, false));
   }
   return TNX_OK;
 }

@@ -233,6 +233,43 @@ TEST(symbolic_sizes_need_no_new_plan) {
   tnx_graph_fini(&r.g);
 }
 
+/* What an update writes over, others still want to read: as it was, under another view, or as a part. */
+TEST(a_base_that_others_read_is_not_overwritten) {
+  for (int form = 0; form < 3; form++) {
+    rig r;
+    open_rig(&r);
+    tnx_dim n[1] = {6}, m[2] = {2, 3}, one[2] = {2, 1};
+    tnx_value x = input(&r, TNX_F32, 1, n, NULL), z = input(&r, TNX_F32, 2, one, NULL);
+    tnx_value y = tnx_b_unary(&r.b, TNX_OP_NEG, x), part = tnx_b_unary(&r.b, TNX_OP_NEG, tnx_b_slice(&r.b, x, 0, 0, 3, 1));
+    if (form == 2) y = tnx_b_concat(&r.b, (tnx_value[]){part, tnx_b_slice(&r.b, x, 0, 3, 3, 1)}, 2, 0);
+    int dim = 0;
+    tnx_value u = tnx_b_update_slice(&r.b, tnx_b_reshape(&r.b, y, 2, m), z, 1, 0, 1);
+    output(&r, u, TNX_NO_TENSOR);
+    output(&r, form == 0 ? y : form == 1 ? tnx_b_reverse(&r.b, y, &dim, 1) : tnx_b_reverse(&r.b, part, &dim, 1), TNX_NO_TENSOR);
+    float xv[6] = {1, 2, 3, 4, 5, 6}, zv[2] = {0, 0}, uv[6], yv[6];
+    run(&r, NULL, (void *[]){xv, zv}, (void *[]){uv, yv});
+    CHECK(uv[0] == 0 && uv[1] == -2 && uv[3] == 0);
+    if (form == 0) CHECK(yv[0] == -1 && yv[3] == -4);
+    if (form == 1) CHECK(yv[5] == -1 && yv[2] == -4);
+    if (form == 2) CHECK(yv[2] == -1 && yv[0] == -3);
+  }
+}
+
+/* A reshape that has to copy copies straight into what is updated, but is not looked for there afterwards. */
+TEST(a_copied_base_is_still_itself) {
+  rig r;
+  open_rig(&r);
+  tnx_dim n[2] = {2, 3}, swapped[1] = {6}, one[1] = {1};
+  tnx_value x = input(&r, TNX_F32, 2, n, NULL), z = input(&r, TNX_F32, 1, one, NULL);
+  tnx_value y = tnx_b_reshape(&r.b, tnx_b_swap_dims(&r.b, x, 0, 1), 1, swapped);
+  output(&r, y, TNX_NO_TENSOR);
+  output(&r, tnx_b_update_slice(&r.b, y, z, 0, 1, 1), TNX_NO_TENSOR);
+  float xv[6] = {1, 2, 3, 4, 5, 6}, zv[1] = {9}, yv[6], uv[6];
+  run(&r, NULL, (void *[]){xv, zv}, (void *[]){yv, uv});
+  CHECK(yv[0] == 1 && yv[1] == 4 && yv[2] == 2);
+  CHECK(uv[0] == 1 && uv[1] == 9 && uv[2] == 2);
+}
+
 TEST(bad_index_is_an_error_and_the_device_goes_on) {
   for (int64_t at = -5; at < 7; at += 11) { /* -5 and 6: both out of [-4, 4) */
     rig r;
@@ -309,6 +346,8 @@ int main(void) {
   RUN(concat_is_written_by_its_producers);
   RUN(linear_uses_the_weight_as_it_is);
   RUN(symbolic_sizes_need_no_new_plan);
+  RUN(a_base_that_others_read_is_not_overwritten);
+  RUN(a_copied_base_is_still_itself);
   RUN(bad_index_is_an_error_and_the_device_goes_on);
   RUN(failed_checks_are_faults_of_the_step);
   RUN(checks_of_constants_are_folded);

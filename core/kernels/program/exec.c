@@ -223,6 +223,7 @@ static void acc_fold(machine *m, int k) {
 }
 
 static double rounded_total(const prog_acc *acc, int k) {
+  if (acc->e[k] == 0) return acc->s[k]; /* -0 stays, which a product may be */
   double v = acc->s[k] + acc->e[k];
   return v == v ? v : acc->s[k]; /* beyond the finite numbers the error term is NaN */
 }
