@@ -260,3 +260,77 @@ def test_a_mutated_matrix_is_read_before_it_is_overwritten(f):
     torch.compile(f, backend="neuron")(dx, a.to("neuron"))
     f(x, a)
     torch.testing.assert_close(dx.cpu(), x)
+
+
+class _Noise(torch.nn.Module):
+    def forward(self, x):
+        return (x * torch.rand(x.shape, device=x.device) + torch.randn_like(x) * x).sin()
+
+
+def _checkpointed(module, x, compiled, dynamic=None):
+    from torch.utils.checkpoint import checkpoint
+
+    def f(x):
+        return checkpoint(module, x, use_reentrant=False).sum()
+
+    if compiled:
+        torch._dynamo.reset()
+        f = torch.compile(f, backend="neuron", dynamic=dynamic)
+    x = x.clone().requires_grad_()
+    module.zero_grad()
+    torch.manual_seed(1)
+    loss = f(x)
+    loss.backward()
+    return [loss.detach(), x.grad, *(p.grad.clone() for p in module.parameters()), torch.rand(3, device="neuron")]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_checkpointed_regions_draw_the_same_numbers_again(dynamic):
+    """Forward and backward are one compiled graph each, and equal eager ones, down to the next number that the generator gives."""
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(8, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 8), torch.nn.Dropout(0.3), torch.nn.GELU()]
+    for module in (torch.nn.Sequential(*layers).to("neuron"), _Noise()):
+        if dynamic and isinstance(module, _Noise):
+            continue  # torch.rand of a symbolic size is drawn anew by PyTorch's own tracing
+        x = torch.randn(4, 8, device="neuron")
+        want = _checkpointed(module, x, False)
+        reset_dynamo_metrics()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # nothing runs operator by operator
+            got = _checkpointed(module, x, True, dynamic)
+        assert [m.graph_name.rsplit("_", 1)[1] for m in get_dynamo_metrics()] == ["forward", "backward"]
+        for w, g in zip(want, got):
+            torch.testing.assert_close(g, w, rtol=1e-4, atol=1e-5)
+
+
+def test_checkpointed_regions_that_run_by_operator(monkeypatch):
+    from torch_neuronx.compile import backend
+
+    def refuse(self, gm):
+        raise backend.Unsupported("this test")
+
+    monkeypatch.delenv("TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION", raising=False)
+    monkeypatch.setattr(backend.Importer, "run", refuse)
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5), torch.nn.GELU()).to("neuron")
+    x = torch.randn(4, 8, device="neuron")
+    want = _checkpointed(module, x, False)
+    with pytest.warns(UserWarning, match="operator by operator: this test") as seen:
+        got = _checkpointed(module, x, True)
+    assert not [w for w in seen if "boxed" in str(w.message)]
+    for w, g in zip(want, got):
+        torch.testing.assert_close(g, w, rtol=1e-4, atol=1e-5)
+
+
+def test_graphs_on_other_devices(run_python):
+    source = """
+import torch, warnings
+a, b = torch.ones(3, device="neuron:0"), torch.ones(3, device="neuron:1")
+compiled = lambda f: torch.compile(f, backend="neuron")
+print(compiled(lambda: torch.ones(2, device="neuron:1") * 2)().device, compiled(lambda x: x + torch.rand_like(x))(b).device, torch.neuron.current_device())
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    x, y = compiled(lambda x, y: (x * 2, y * 3 + x.to("neuron:1")))(a, b)
+print(x.tolist(), x.device, y.tolist(), y.device, any("neuron:0 and neuron:1" in str(w.message) for w in seen))
+"""
+    lines = run_python(source, NEURON_RT_NUM_CORES="2", TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION="0").splitlines()
+    assert lines == ["neuron:1 neuron:1 0", "[2.0, 2.0, 2.0] neuron:0 [4.0, 4.0, 4.0] neuron:1 True"]

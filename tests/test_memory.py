@@ -2,6 +2,7 @@
 
 import gc
 import pickle
+import threading
 
 import pytest
 import torch
@@ -122,6 +123,69 @@ def test_snapshot(tmp_path):
     path = tmp_path / "snapshot.pickle"
     torch.neuron._dump_snapshot(str(path))
     assert pickle.loads(path.read_bytes())["segments"]
+
+
+@pytest.fixture
+def history():
+    torch.neuron.memory._record_memory_history("all", stacks="python", clear_history=True)
+    yield
+    torch.neuron.memory._record_memory_history(None)
+
+
+def test_history_of_allocations(history):
+    def allocate_here():
+        return torch.empty(12345, dtype=torch.uint8, device="neuron")
+
+    kept, dropped = allocate_here(), allocate_here()
+    address = dropped.data_ptr()
+    del dropped
+    snapshot = torch.neuron.memory._snapshot()
+    blocks = [b for s in snapshot["segments"] for b in s["blocks"] if b["address"] == kept.data_ptr() and b["state"] == "active_allocated"]
+    assert any(f["name"] == "allocate_here" and f["filename"] == __file__ and f["line"] > 0 for f in blocks[0]["frames"])
+    (trace,) = snapshot["device_traces"]
+    mine = [(e["action"], e["addr"]) for e in trace if e["size"] == 12345]
+    assert mine == [("alloc", kept.data_ptr()), ("alloc", address), ("free_requested", address), ("free_completed", address)]
+    assert all(e["frames"] and e["time_us"] > 0 and e["stream"] == 0 for e in trace if e["size"] == 12345)
+    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 1024.00 GiB"):
+        torch.empty(1 << 40, dtype=torch.uint8, device="neuron")
+    last = torch.neuron.memory._snapshot()["device_traces"][0][-1]
+    assert last["action"] == "oom" and last["size"] == 1 << 40 and last["device_free"] > 0
+
+    from torch.cuda._memory_viz import segsum, trace_plot  # what reads snapshots
+
+    assert "neuron" not in segsum(torch.neuron.memory._snapshot()) and trace_plot(torch.neuron.memory._snapshot())
+
+
+def test_history_is_bounded_and_forgotten(history):
+    memory = torch.neuron.memory
+    memory._record_memory_history("all", context=None, max_entries=3)
+    tensors = [torch.empty(10, device="neuron") for _ in range(5)]
+    (trace,) = memory._snapshot()["device_traces"]
+    assert [e["addr"] for e in trace] == [t.data_ptr() for t in tensors[2:]] and not any(e["frames"] for e in trace)
+    memory._record_memory_history("state", clear_history=True)
+    tensors.append(torch.empty(10, device="neuron"))
+    snapshot = memory._snapshot()
+    assert snapshot["device_traces"] == [[]]
+    assert any(b["frames"] for s in snapshot["segments"] for b in s["blocks"] if b["address"] == tensors[-1].data_ptr())
+    memory._record_memory_history(None)
+    assert not any(b["frames"] for s in memory._snapshot()["segments"] for b in s["blocks"])
+    with pytest.raises(ValueError, match="enabled"):
+        memory._record_memory_history("everything")
+
+
+def test_history_in_threads(history):
+    def work():
+        for _ in range(200):
+            x = torch.ones(64, device="neuron", requires_grad=True)
+            (x * 2).sum().backward()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    (trace,) = torch.neuron.memory._snapshot()["device_traces"]
+    assert sum(e["action"] == "alloc" for e in trace) >= 800
 
 
 def test_pinned_memory():

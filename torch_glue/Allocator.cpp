@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "Copy.h"
+#include "History.h"
 #include "Status.h"
 #include "Stream.h"
 
@@ -35,6 +36,7 @@ void report(void* ptr, int64_t delta, int device) {
 
 void free_block(void* ptr) {
   if (!ptr) return;
+  if (C10_UNLIKELY(history_is_on())) note_free(ptr);
   ProfiledBlocks& blocks = profiled();
   if (C10_UNLIKELY(blocks.count.load(std::memory_order_relaxed))) {
     size_t size = 0;
@@ -134,8 +136,16 @@ c10::DataPtr allocate_on(c10::DeviceIndex device, size_t bytes, tnx_stream* stre
             static_cast<size_t>(stats.reserved_bytes[TNX_POOL_ALL].current),
             c10::Device(c10::DeviceType::PrivateUse1, device));
     }
+    if (status == TNX_OUT_OF_MEMORY && history_is_on()) {
+      std::string text = tnx_error_text();
+      uint64_t free_bytes = 0, total = 0;
+      tnx_mem_get_info(device, &free_bytes, &total);
+      note_out_of_memory(device, bytes, free_bytes);
+      tnx_fail(status, "%s", text.c_str()); // what came in between may have replaced it
+    }
     raise_status(status);
   }
+  if (C10_UNLIKELY(ptr && history_is_on())) note_alloc(device, ptr, bytes, stream);
   if (C10_UNLIKELY(ptr && c10::memoryProfilingEnabled())) {
     ProfiledBlocks& blocks = profiled();
     {

@@ -3,12 +3,14 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/Generator.h>
+#include <torch/csrc/profiler/combined_traceback.h>
 
 #include <string>
 #include <vector>
 
 #include "Fallback.h"
 #include "Generator.h"
+#include "History.h"
 #include "Status.h"
 #include "Stream.h"
 #include "Tracking.h"
@@ -16,6 +18,12 @@
 #include "tnx/runtime.h"
 
 namespace py = pybind11;
+
+// Their header includes one that PyTorch's package does not have.
+namespace torch {
+TORCH_PYTHON_API void freeDeadCapturedTracebackFrames();
+TORCH_PYTHON_API void installCapturedTracebackPython();
+} // namespace torch
 
 namespace torch_neuronx {
 namespace {
@@ -76,6 +84,44 @@ py::list memory_blocks(int device) {
     out.append(d);
   }
   return out;
+}
+
+// Entries with their tracebacks as PyTorch's snapshots have them: the innermost frame first.
+py::list history_list(const std::vector<HistoryEntry>& entries) {
+  std::vector<torch::CapturedTraceback*> contexts;
+  for (const HistoryEntry& e : entries)
+    if (e.context) contexts.push_back(e.context.get());
+  torch::SymbolizedTracebacks symbols = torch::symbolize(contexts);
+  std::vector<py::dict> frames;
+  for (const auto& f : symbols.all_frames) {
+    py::dict d;
+    d["filename"] = f.filename;
+    d["line"] = f.lineno;
+    d["name"] = f.funcname;
+    frames.push_back(d);
+  }
+  py::list out;
+  size_t next = 0;
+  for (const HistoryEntry& e : entries) {
+    py::list stack;
+    if (e.context)
+      for (uint64_t index : symbols.tracebacks[next++]) stack.append(frames[index]);
+    py::dict d;
+    d["action"] = e.action;
+    d["device"] = e.device;
+    d["addr"] = e.address;
+    d["size"] = e.size;
+    d["stream"] = e.stream;
+    d["time_us"] = e.time_us;
+    d["frames"] = stack;
+    out.append(d);
+  }
+  return out;
+}
+
+HistoryDepth history_depth(const std::string& name) {
+  if (name == "state" || name == "alloc") return HistoryDepth::Live;
+  return name == "all" ? HistoryDepth::All : HistoryDepth::Off;
 }
 
 py::dict device_properties(int device) {
@@ -157,6 +203,12 @@ void bind_runtime(py::module_& m) {
   m.def("synchronize", [](int device) { check(tnx_device_synchronize(checked_device(static_cast<c10::DeviceIndex>(device)))); }, release());
 
   m.def("memory_stats", &memory_stats);
+  m.def("record_memory_history", [](const std::string& enabled, const std::string& context, bool cpp_frames, size_t max_entries, bool clear) {
+    torch::installCapturedTracebackPython();
+    record_history({history_depth(enabled), history_depth(context), cpp_frames, max_entries}, clear);
+    torch::freeDeadCapturedTracebackFrames();
+  });
+  m.def("memory_history", [] { return py::make_tuple(history_list(history_events()), history_list(history_live())); });
   m.def("memory_blocks", &memory_blocks);
   m.def("memory_info", [](int device) {
     uint64_t free_bytes = 0, total = 0;

@@ -13,6 +13,8 @@ from collections.abc import Callable
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
+from torch._prims import rng_prims
 
 from .. import _C
 from .importer import Importer, Program, Unsupported, row_name
@@ -35,6 +37,7 @@ def _executor(program: Program) -> Callable[[list[Any]], list[Any]]:
     """The function that AOTAutograd calls at run time, with a list of arguments that it may empty."""
     run, tensor_args, constants, moved = program.plan.run, program.tensor_args, program.constants, program.moved
     symbols, random, results, to_cpu, device = program.symbols, program.random, program.results, program.to_cpu, program.device
+    on_device = program.reads_device
     plain = all(kind == "new" for kind, _ in results) and [p for _, p in results] == list(range(len(results))) and not to_cpu
 
     def call(args: list[Any]) -> list[Any]:
@@ -46,18 +49,27 @@ def _executor(program: Program) -> Callable[[list[Any]], list[Any]]:
             tensors += constants
         for i in moved:
             tensors[i] = tensors[i].to(device).contiguous()
+        drawn: list[tuple[int, int]] = []
         if random:
             generator = torch.neuron.default_generators[device.index or 0]
-            for count in random:
-                tensors += _draw(generator, count(values))
-        new = run(tensors, values)
+            for draw in random:
+                drawn.append(_draw(generator, draw.count(values)) if draw.state is None else _pair(args[draw.state]))
+                tensors += drawn[-1]
+        if on_device:
+            new = run(tensors, values)
+        else:
+            with torch.neuron.device(device):
+                new = run(tensors, values)
         if plain:
             return new
         for place in to_cpu:
             new[place] = new[place].cpu()
         out = []
         for kind, what in results:
-            out.append(new[what] if kind == "new" else args[what] if kind == "arg" else what(values) if kind == "size" else what)
+            if kind == "state":
+                out.append(torch.tensor(drawn[what], dtype=torch.int64).view(torch.uint8))
+            else:
+                out.append(new[what] if kind == "new" else args[what] if kind == "arg" else what(values) if kind == "size" else what)
         return out
 
     call._boxed_call = True  # type: ignore[attr-defined]
@@ -67,9 +79,15 @@ def _executor(program: Program) -> Callable[[list[Any]], list[Any]]:
 def _draw(generator: torch.Generator, count: int) -> tuple[int, int]:
     """The seed and offset for `count` numbers; the offset moves on as eager calls move it: by whole groups of four words."""
     state = generator.get_state()
-    seed, offset = (int(x) for x in state.view(torch.int64))
+    seed, offset = _pair(state)
     state.view(torch.int64)[1] = offset + (count + 3) // 4 * 4
     generator.set_state(state)
+    return seed, offset
+
+
+def _pair(state: torch.Tensor) -> tuple[int, int]:
+    """The seed and offset in a generator's state."""
+    seed, offset = state.view(torch.int64).tolist()
     return seed, offset
 
 
@@ -83,7 +101,7 @@ def _eager(gm: torch.fx.GraphModule, why: str) -> Callable:
     from torch._dynamo.utils import counters
 
     counters["neuron"]["eager_graphs"] += 1
-    return gm.forward
+    return make_boxed_func(gm.forward)
 
 
 def _compile(gm: torch.fx.GraphModule, example_inputs: Any, *, kind: str, model_name: str | None, fallback: bool) -> Callable:
@@ -172,6 +190,34 @@ def _automatic_dynamic():
         yield
 
 
+def _register_saved_states() -> None:
+    """PyTorch's wrappers of random operators in checkpointed regions know the generators of a fixed list of devices. This adds ``neuron`` for graphs that
+    run operator by operator; compiled graphs need no wrapper."""
+    key = torch._C.DispatchKey.BackendSelect
+
+    def save(op, *args, **kwargs):
+        return torch.neuron.get_rng_state(), op(*args, **kwargs)
+
+    def use(state, op, *args, **kwargs):
+        with torch.random.fork_rng(devices=[torch.neuron.current_device()], device_type="neuron"):
+            torch.neuron.set_rng_state(state)
+            return op(*args, **kwargs)
+
+    def extend(operator, ours, skip):
+        plain = operator.py_kernels[key]
+
+        @functools.wraps(plain)
+        def kernel(*args, **kwargs):
+            return (ours if rng_prims.get_device(args[skip:], kwargs) == "neuron" else plain)(*args, **kwargs)
+
+        operator.py_kernels[key] = kernel
+        operator._dispatch_cache.clear()
+
+    extend(rng_prims.run_and_save_rng_state, save, 1)
+    extend(rng_prims.run_with_rng_state, use, 2)
+
+
+_register_saved_states()
 neuron_backend.backend_ctx_ctor = _automatic_dynamic  # type: ignore[attr-defined]
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import sympy
 import torch
+from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 from torch.fx.experimental.symbolic_shapes import free_symbols
 from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Min, Mod, PythonMod
 
@@ -26,6 +27,21 @@ class Unsupported(NotImplementedError):
 
 
 @dataclass
+class Draw:
+    """Where a random node's seed and offset come from."""
+
+    count: Callable[[tuple[int, ...]], int]  # numbers drawn, from the symbols' values
+    state: int | None = None  # the argument that holds a saved state to use; None: the device's generator, which moves on
+
+
+@dataclass
+class SavedState:
+    """A generator's state as a value of the graph: that before a draw (in the forward graph) or that in an argument (in the backward graph)."""
+
+    place: int
+
+
+@dataclass
 class Program:
     """An imported graph, ready to run on lists of arguments in the graph's order."""
 
@@ -35,10 +51,11 @@ class Program:
     constants: list[torch.Tensor]  # inputs after those: constants of the graph
     moved: list[int]  # positions in the input list whose CPU tensor is copied to the device
     symbols: list[tuple[int, int]]  # (argument, dimension), dimension -1: the argument itself
-    random: list[Callable[[tuple[int, ...]], int]]  # numbers drawn by each random node, from the symbols' values
-    results: list[tuple[str, Any]]  # what each output is: ("new", place), ("arg", argument), ("value", constant), ("size", function)
+    random: list[Draw]  # of each random node
+    results: list[tuple[str, Any]]  # what each output is: ("new", place), ("arg", argument), ("value", constant), ("size", function), ("state", draw)
     to_cpu: set[int]  # places of new outputs that PyTorch expects on the CPU
     device: torch.device
+    reads_device: bool  # whether some input says which device it is
     n_nodes: int
     operators: set[str] = field(default_factory=set)
 
@@ -53,7 +70,7 @@ class Importer:
         self.symbols: list[tuple[int, int]] = []
         self.sources: dict[sympy.Symbol, tuple[int, int]] = {}
         self.symbol_order: list[sympy.Symbol] = []
-        self.random: list[Callable] = []
+        self.random: list[Draw] = []
         self.inputs: list[int] = []
         self.constants: list[torch.Tensor] = []
         self.moved: list[int] = []
@@ -61,6 +78,7 @@ class Importer:
         self.mutations: list[tuple[int, Any]] = []
         self.operators: set[str] = set()
         self.device: torch.device | None = None
+        self.reads_device = False
 
     # -- sizes
 
@@ -119,15 +137,28 @@ class Importer:
                     if isinstance(s, torch.SymInt) and s.node.expr.is_Symbol:
                         self.sources.setdefault(s.node.expr, (i, d))
 
+    def find_device(self, nodes: list[torch.fx.Node]) -> None:
+        """A plan runs on one device: that of all tensors of the graph."""
+        for node in nodes:
+            v = node.meta.get("val")
+            for t in v if isinstance(v, (list, tuple)) else (v,):
+                if not isinstance(t, torch.Tensor) or t.device.type != "neuron":
+                    continue
+                if self.device is not None and t.device != self.device:
+                    raise Unsupported(f"tensors on {self.device} and {t.device}")
+                self.device = t.device
+
     def tensor_input(self, v: torch.Tensor) -> Any:
         if v.layout != torch.strided or v.is_quantized or v.is_conj() or v.is_neg():
             raise Unsupported(f"an input of layout {v.layout}, or with a lazy conjugate or negative bit")
         host = v.device.type == "cpu" and v.dim() == 0
         if v.device.type == "cpu" and not host:
             self.moved.append(len(self.inputs) + len(self.constants))
+            self.reads_device = True
             strides = contiguous_strides(v.shape)
         else:
             strides = v.stride()
+            self.reads_device |= not host
         return self.builder.input(v.dtype, [self.size(s) for s in v.shape], [self.size(s) for s in strides], host)
 
     # -- nodes
@@ -156,6 +187,27 @@ class Importer:
             return self.size(v)
         if target is operator.getitem:
             return self.env[node.args[0]][node.args[1]]
+        if target is run_and_save_rng_state:
+            state = SavedState(len(self.random))
+            return [state, self.wrapped(node, node.args[0], node.args[1:], None)]
+        if target is run_with_rng_state:
+            return self.wrapped(node, node.args[1], node.args[2:], self.value(node.args[0]))
+        return self.operator(target, node, node.args, v, None)
+
+    def wrapped(self, node: torch.fx.Node, target: Any, args: tuple[Any, ...], state: Any) -> Any:
+        """A random operator of a checkpointed region: the partitioner wraps it so that the backward graph draws the same numbers, and drops what is known
+        about its results."""
+        if not is_random(target):
+            raise Unsupported(f"{node.target} of {target}")
+        modes = [m for n in node.graph.nodes if (m := getattr(n.meta.get("val"), "fake_mode", None)) is not None]
+        if not modes:
+            raise Unsupported(f"{node.target} in a graph without tensors")
+        fake_args, fake_kwargs = torch.fx.map_arg((args, node.kwargs), lambda n: n.meta["val"])
+        with modes[0]:
+            v = target(*fake_args, **fake_kwargs)
+        return self.operator(target, node, args, v, state)
+
+    def operator(self, target: Any, node: torch.fx.Node, given: tuple[Any, ...], v: Any, state: Any) -> Any:
         if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
             raise Unsupported(f"the operator {target}")
         name = row_name(target)
@@ -166,16 +218,15 @@ class Importer:
         if not _C.has_row(name):
             raise Unsupported(f"the operator aten::{name}")
         self.operators.add(name)
-        args = tuple(self.value(a) for a in node.args)
+        args = tuple(self.value(a) for a in given)
         kwargs = {k: self.value(a) for k, a in node.kwargs.items()}
-        results = self.builder.call(name, args, kwargs, self.draw(node) if is_random(target) else None)
+        results = self.builder.call(name, args, kwargs, self.draw(v, state) if is_random(target) else None)
         self.check(node, v, results)
         single = not isinstance(v, (list, tuple))
         return results[0] if single else results
 
-    def draw(self, node: torch.fx.Node) -> list[Any]:
-        """The hidden inputs of a random node: its generator's seed and offset."""
-        v = node.meta["val"]
+    def draw(self, v: Any, state: Any) -> list[Any]:
+        """The hidden inputs of a random operator with the results `v`: its generator's seed and offset."""
         first = v if isinstance(v, torch.Tensor) else v[0]
         sizes = [s.node.expr if isinstance(s, torch.SymInt) else int(s) for s in first.shape]
         count = sympy.Integer(1)
@@ -184,11 +235,12 @@ class Importer:
         for s in count.free_symbols:
             self.symbol(s)
         order = self.symbol_order
+        saved = state.place if isinstance(state, SavedState) else None
         if count.is_Integer:
             number = int(count)
-            self.random.append(lambda values: number)
+            self.random.append(Draw(lambda values: number, saved))
         else:
-            self.random.append(lambda values: int(count.subs(dict(zip(order, values)))))
+            self.random.append(Draw(lambda values: int(count.subs(dict(zip(order, values)))), saved))
         return [self.builder.input(torch.int64, [], [], True) for _ in range(2)]
 
     def mutate(self, node: torch.fx.Node) -> Any:
@@ -218,14 +270,15 @@ class Importer:
         nodes = list(gm.graph.nodes)
         placeholders = [n for n in nodes if n.op == "placeholder"]
         self.find_sources(placeholders)
+        self.find_device(nodes)
         for i, node in enumerate(placeholders):
             v = node.meta.get("val")
-            if isinstance(v, torch.Tensor):
+            if node.users and all(u.target is run_with_rng_state and u.args[0] is node for u in node.users):
+                self.env[node] = SavedState(i)  # read by the host
+            elif isinstance(v, torch.Tensor):
                 self.env[node] = self.tensor_input(v)
                 self.input_of[node] = len(self.inputs)
                 self.inputs.append(i)
-                if v.device.type == "neuron":
-                    self.device = self.device or v.device
             elif isinstance(v, (torch.SymInt, int)):
                 self.env[node] = self.size(v)
             elif v is not None:
@@ -256,6 +309,7 @@ class Importer:
             results=results,
             to_cpu=to_cpu,
             device=self.device or torch.device("neuron", torch.neuron.current_device()),
+            reads_device=self.reads_device,
             n_nodes=len(nodes),
             operators=self.operators,
         )
@@ -267,7 +321,9 @@ class Importer:
         seen: dict[torch.fx.Node, int] = {}
         for a in output_args if isinstance(output_args, (list, tuple)) else (output_args,):
             v = a.meta.get("val") if isinstance(a, torch.fx.Node) else a
-            if not isinstance(v, torch.Tensor):
+            if isinstance(a, torch.fx.Node) and isinstance(self.env.get(a), SavedState):
+                results.append(("state", self.env[a].place))
+            elif not isinstance(v, torch.Tensor):
                 results.append(self.number_output(v))
             elif a in self.input_of:
                 results.append(("arg", self.inputs[self.input_of[a]]))

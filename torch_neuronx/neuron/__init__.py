@@ -14,6 +14,7 @@ from . import _utils, memory, random, streams
 from ._utils import _get_device_index
 from .memory import (
     _dump_snapshot,
+    _record_memory_history,
     _snapshot,
     empty_cache,
     max_memory_allocated,

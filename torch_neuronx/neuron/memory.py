@@ -7,6 +7,7 @@ Figures count what has been asked of the allocator so far; work that is still qu
 from __future__ import annotations
 
 import pickle
+import sys
 from collections import OrderedDict
 from typing import Any
 
@@ -189,9 +190,50 @@ def memory_snapshot(device=None) -> list[dict[str, Any]]:
     return segments
 
 
+def _record_memory_history(
+    enabled: str | None = "all",
+    context: str | None = "all",
+    stacks: str = "all",
+    max_entries: int = sys.maxsize,
+    device=None,
+    clear_history: bool = False,
+) -> None:
+    """Records who allocates, for :func:`_snapshot`; the arguments are those of ``torch.cuda.memory._record_memory_history``. All devices are recorded.
+
+    Args:
+        enabled: None turns recording off and forgets what was recorded, ``"state"`` keeps the live blocks' allocations, ``"all"`` also a list of the
+            allocations and frees.
+        context: of what tracebacks are taken: None, ``"state"`` or ``"alloc"`` (allocations), ``"all"`` (also frees).
+        stacks: ``"python"`` or ``"all"`` (with C++ frames).
+        max_entries: the length of the list; older entries are dropped.
+        clear_history: forgets what was recorded before.
+    """
+    if enabled not in (None, "state", "all"):
+        raise ValueError(f"expected enabled to be None, 'state' or 'all', got {enabled!r}")
+    if context not in (None, "state", "alloc", "all"):
+        raise ValueError(f"expected context to be None, 'state', 'alloc' or 'all', got {context!r}")
+    if stacks not in ("python", "all"):
+        raise ValueError(f"expected stacks to be 'python' or 'all', got {stacks!r}")
+    _C.record_memory_history(enabled or "", context or "", stacks == "all", max_entries, clear_history)
+
+
 def _snapshot(device=None) -> dict[str, Any]:
-    """A snapshot in the form that PyTorch's memory visualizer reads."""
-    return {"segments": memory_snapshot(device), "device_traces": [[] for _ in range(_C.device_count())]}
+    """A snapshot in the form that PyTorch's memory visualizer reads: segments and blocks, and what :func:`_record_memory_history` recorded."""
+    events, live = _C.memory_history()
+    frames = {(e["device"], e["addr"]): e["frames"] for e in live}
+    segments = memory_snapshot(device)
+    for segment in segments:
+        for block in segment["blocks"]:
+            if block["state"] == "active_allocated":
+                block["frames"] = frames.get((segment["device"], block["address"]), [])
+    traces: list[list[dict[str, Any]]] = [[] for _ in range(_C.device_count())]
+    for event in events:
+        index = event.pop("device")
+        if event["action"] == "oom":
+            event["device_free"] = event.pop("addr")
+        if device is None or index == _index(device):
+            traces[index].append(event)
+    return {"segments": segments, "device_traces": traces}
 
 
 def _dump_snapshot(filename: str = "dump_snapshot.pickle") -> None:
