@@ -134,8 +134,7 @@ static tnx_status add_scaled(tnx_lower *l, const tnx_arg *x, const tnx_arg *y, c
   if (alpha->kind == TNX_ARG_FLOAT && tnx_dtype_is_integral(o.t)) return tnx_fail(TNX_INVALID_ARGUMENT, "For integral input tensors, argument alpha must not be a floating point number.");
   if (o.t == TNX_BOOL) {
     if (minus) return tnx_fail(TNX_INVALID_ARGUMENT, "subtraction of bool tensors");
-    if (!arg_equals(alpha, 1)) return uncovered(l, "alpha with bool");
-    return give(l, results, tnx_b_binary(b, TNX_OP_OR, o.x, o.y));
+    return give(l, results, tnx_b_binary(b, TNX_OP_OR, o.x, arg_none(alpha) || arg_number(alpha, 1) != 0 ? o.y : full_like_f(b, o.y, TNX_BOOL, 0)));
   }
   tnx_op op = minus ? TNX_OP_SUB : TNX_OP_ADD;
   if (arg_equals(alpha, 1)) return give(l, results, tnx_b_binary(b, op, o.x, o.y));
