@@ -13,14 +13,9 @@
 #include <vector>
 
 namespace torch_neuronx {
-namespace {
 
-at::Tensor holds(const at::Tensor& t) {
-  return t.scalar_type() == at::kBool ? t : t.ne(0);
-}
-
-// Flat row-major positions of the true elements of a mask. One pass counts them (read back: the result's size), one numbers them, one writes.
-at::Tensor flat_positions(const at::Tensor& mask) {
+// One pass counts them (read back: the result's size), one numbers them, one writes.
+at::Tensor true_positions(const at::Tensor& mask) {
   at::Tensor flat = mask.reshape({-1});
   auto options = flat.options().dtype(at::kLong);
   int64_t total = flat.numel();
@@ -29,6 +24,12 @@ at::Tensor flat_positions(const at::Tensor& mask) {
   // elements that do not hold all go to one place behind the end
   at::Tensor place = at::where(flat, flat.cumsum(0).sub(1), count);
   return at::zeros({count + 1}, options).scatter_(0, place, at::arange(total, options)).narrow(0, 0, count);
+}
+
+namespace {
+
+at::Tensor holds(const at::Tensor& t) {
+  return t.scalar_type() == at::kBool ? t : t.ne(0);
 }
 
 // The coordinates of flat positions in a tensor of these sizes, one tensor for each dimension.
@@ -42,7 +43,7 @@ std::vector<at::Tensor> coordinates(at::Tensor flat, at::IntArrayRef sizes) {
 }
 
 at::Tensor nonzero(const at::Tensor& self) {
-  at::Tensor flat = flat_positions(holds(self));
+  at::Tensor flat = true_positions(holds(self));
   if (self.dim() == 0) return at::empty({flat.size(0), 0}, flat.options());
   return at::stack(coordinates(flat, self.sizes()), 1);
 }
@@ -57,7 +58,7 @@ at::Tensor& nonzero_out(const at::Tensor& self, at::Tensor& out) {
 at::Tensor masked_select(const at::Tensor& self, const at::Tensor& mask) {
   TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_select: expected BoolTensor for mask");
   auto shape = at::infer_size(self.sizes(), mask.sizes());
-  return self.expand(shape).reshape({-1}).index_select(0, flat_positions(mask.expand(shape)));
+  return self.expand(shape).reshape({-1}).index_select(0, true_positions(mask.expand(shape)));
 }
 
 at::Tensor& masked_select_out(const at::Tensor& self, const at::Tensor& mask, at::Tensor& out) {
@@ -101,7 +102,7 @@ bool expand_masks(torch::jit::Stack* stack, size_t n_args) {
           dim + d < self.toTensor().dim() && t->size(d) == self.toTensor().size(dim + d), "The shape of the mask ", t->sizes(),
           " at index ", d, " does not match the shape of the indexed tensor ", self.toTensor().sizes(), " at index ", dim + d);
     at::Tensor mask = holds(*t).to(self.toTensor().device());
-    for (at::Tensor& c : coordinates(flat_positions(mask), mask.sizes())) expanded.push_back(std::move(c));
+    for (at::Tensor& c : coordinates(true_positions(mask), mask.sizes())) expanded.push_back(std::move(c));
     dim += t->dim();
   }
   if (!found) return false;

@@ -115,23 +115,43 @@ tnx_status lower_arange_out(tnx_lower *l, const tnx_arg *a, tnx_value *results) 
   return arange(l, a, a + 1, a + 2, floats ? TNX_F64 : TNX_I64, results);
 }
 
-/* Counted from whichever end is nearer, so that both ends are exact. */
-static tnx_status linspace(tnx_lower *l, const tnx_arg *a, tnx_dtype t, tnx_value *results) {
-  tnx_builder *b = &l->b;
-  tnx_dim n = a[2].dim;
-  if (tnx_dtype_is_complex(t) || t == TNX_BOOL || tnx_dim_is_symbolic(n) || a[0].kind == TNX_ARG_COMPLEX || a[1].kind == TNX_ARG_COMPLEX) return uncovered(l, "dtype or symbolic size");
-  if (n < 0) return tnx_fail(TNX_INVALID_ARGUMENT, "number of steps must be non-negative");
-  /* integers have whole ends and a step of float64 */
-  tnx_dtype acc = tnx_dtype_is_integral(t) ? TNX_F64 : tnx_acc_of(t), ends = tnx_dtype_is_integral(t) ? t : acc;
-  tnx_value start = tnx_b_convert(b, tnx_b_scalar(b, a, ends), acc), end = tnx_b_convert(b, tnx_b_scalar(b, a + 1, ends), acc), k = tnx_b_iota(b, 1, &n, 0);
+/* Counted from whichever end is nearer, so that both ends are exact. Integers have whole ends and a step of float64. */
+static tnx_value line(tnx_builder *b, const tnx_arg *first, const tnx_arg *last, tnx_dim n, tnx_dtype ends, tnx_dtype acc) {
+  tnx_value start = tnx_b_convert(b, tnx_b_scalar(b, first, ends), acc), end = tnx_b_convert(b, tnx_b_scalar(b, last, ends), acc), k = tnx_b_iota(b, 1, &n, 0);
+  if (n == 1) return tnx_b_full(b, start, 1, &n);
   tnx_value step = tnx_b_binary_f(b, TNX_OP_DIV, sub(b, end, start), n > 1 ? (double)(n - 1) : 1);
   tnx_value up = add(b, start, mul(b, step, tnx_b_convert(b, k, acc)));
   tnx_value down = sub(b, end, mul(b, step, tnx_b_convert(b, rsub_f(b, (double)(n - 1), k), acc)));
-  tnx_value v = n == 1 ? tnx_b_full(b, start, 1, &n) : tnx_b_select(b, compare_f(b, TNX_OP_LT, k, (double)(n / 2)), up, down);
-  return give(l, results, tnx_b_convert(b, v, t));
+  return tnx_b_select(b, compare_f(b, TNX_OP_LT, k, (double)(n / 2)), up, down);
 }
-tnx_status lower_linspace(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return linspace(l, a, arg_dtype(a + 3, l->b.default_dtype), results); }
-tnx_status lower_linspace_out(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return linspace(l, a, TNX_F64, results); }
+
+static tnx_status range_check(tnx_lower *l, const tnx_arg *a, tnx_dtype t) {
+  if (t == TNX_BOOL || arg_symbolic(a + 2)) return uncovered(l, "dtype or symbolic size");
+  if (!tnx_dtype_is_complex(t) && (a[0].kind == TNX_ARG_COMPLEX || a[1].kind == TNX_ARG_COMPLEX)) return uncovered(l, "complex ends of a real range");
+  return a[2].dim < 0 ? tnx_fail(TNX_INVALID_ARGUMENT, "number of steps must be non-negative") : TNX_OK;
+}
+static tnx_dtype complex_or(tnx_builder *b, const tnx_arg *a) {
+  bool any = a[0].kind == TNX_ARG_COMPLEX || a[1].kind == TNX_ARG_COMPLEX;
+  return !any ? b->default_dtype : b->default_dtype == TNX_F64 ? TNX_C128 : TNX_C64;
+}
+
+tnx_status lower_linspace(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  tnx_builder *b = &l->b;
+  tnx_dtype t = arg_dtype(a + 3, complex_or(b, a));
+  TNX_TRY(range_check(l, a, t));
+  bool integers = tnx_dtype_is_integral(t);
+  tnx_dtype acc = integers ? TNX_F64 : tnx_acc_of(t);
+  return give(l, results, tnx_b_convert(b, line(b, a, a + 1, a[2].dim, integers ? t : acc, acc), t));
+}
+
+/* base to the power of a linspace, in float64. */
+tnx_status lower_logspace(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  tnx_builder *b = &l->b;
+  tnx_dtype t = arg_dtype(a + 4, complex_or(b, a)), acc = tnx_dtype_is_complex(t) ? TNX_C128 : TNX_F64;
+  TNX_TRY(range_check(l, a, t));
+  tnx_value v = line(b, a, a + 1, a[2].dim, tnx_dtype_is_integral(t) ? t : acc, acc);
+  return give(l, results, tnx_b_convert(b, tnx_b_binary(b, TNX_OP_POW, tnx_b_const_f(b, acc, arg_number(a + 3, 10)), v), t));
+}
 
 /* ---- identity matrices ---- */
 

@@ -283,9 +283,9 @@ tnx_status lower_scatter_reduce(tnx_lower *l, const tnx_arg *a, tnx_value *resul
   int mode = new_mode(a + 4), dim = dim_of(l, a + 1, x);
   if (mode < 0) return tnx_fail(TNX_INVALID_ARGUMENT, "reduce argument must be either sum, prod, mean, amax or amin.");
   if (t != tnx_b_dtype(b, src)) return tnx_fail(TNX_DTYPE, "scatter(): Expected self.dtype to be equal to src.dtype");
-  if (t == TNX_BOOL || tnx_dtype_is_complex(t)) return uncovered(l, "dtype");
+  if ((t == TNX_BOOL && mean) || tnx_dtype_is_complex(t)) return uncovered(l, "dtype");
   tnx_dtype out = t;
-  t = tnx_acc_of(t);
+  t = t == TNX_BOOL ? TNX_I32 : tnx_acc_of(t); /* sums of bools are counts until they are stored */
   b->fault = TNX_FAULT_GATHER;
   tnx_value base = tnx_b_convert(b, at_least_1d(b, x), t);
   index = at_least_1d(b, index), src = tnx_b_convert(b, at_least_1d(b, src), t);
@@ -324,7 +324,8 @@ tnx_status lower_index_add(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_value src = a[3].value;
   b->fault = tnx_b_rank(b, a[0].value) > 1 ? TNX_FAULT_GATHER : TNX_FAULT_ROW;
   if (tnx_b_dtype(b, src) == TNX_BOOL) { /* a sum of bools is whether any is true: counted in int32 */
-    if (tnx_b_dtype(b, a[0].value) != TNX_BOOL || !arg_equals(a + 4, 1) || tnx_b_rank(b, src) == 0) return uncovered(l, "bool");
+    if (tnx_b_dtype(b, a[0].value) != TNX_BOOL || tnx_b_rank(b, src) == 0) return uncovered(l, "bool");
+    if (arg_number(a + 4, 1) == 0) return give(l, results, a[0].value);
     tnx_arg wide[3] = {a[0], a[1], a[2]};
     wide[0].value = tnx_b_convert(b, a[0].value, TNX_I32);
     TNX_TRY(put_slices(l, wide, tnx_b_convert(b, src, TNX_I32), ADD, results));

@@ -117,7 +117,12 @@ tnx_status lower_addr(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   if (!ranks(l, a + 1, 1, a + 2, 1)) return b->status;
   tnx_value all[3] = {a[0].value, a[1].value, a[2].value};
   tnx_dtype t = tnx_b_result_type(b, all, 3), acc = tnx_acc_of(t);
-  if (t == TNX_BOOL) return uncovered(l, "bool");
+  if (t == TNX_BOOL) { /* or of ands */
+    tnx_value both = tnx_b_binary(b, TNX_OP_AND, column(b, all[1]), all[2]), off = tnx_b_const_f(b, TNX_BOOL, 0);
+    if (!both) return b->status;
+    if (arg_number(a + 4, 1) == 0) both = expand_like(b, off, both);
+    return give(l, results, tnx_b_binary(b, TNX_OP_OR, arg_number(a + 3, 1) == 0 ? off : all[0], both));
+  }
   tnx_value outer = mul(b, column(b, tnx_b_convert(b, all[1], acc)), tnx_b_convert(b, all[2], acc));
   if (!arg_equals(a + 4, 1)) outer = mul(b, outer, tnx_b_scalar(b, a + 4, acc));
   if (arg_equals(a + 3, 0)) return give(l, results, tnx_b_convert(b, outer, t));

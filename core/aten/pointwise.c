@@ -159,8 +159,7 @@ static tnx_status add_scaled(tnx_lower *l, const tnx_arg *x, const tnx_arg *y, c
     return tnx_fail(TNX_INVALID_ARGUMENT, "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.");
   TNX_TRY(check_alpha(b, o.t, alpha));
   if (o.t == TNX_BOOL) {
-    if (!unscaled) return uncovered(l, "alpha with bool");
-    return give(l, results, tnx_b_binary(b, TNX_OP_OR, o.x, o.y));
+    return give(l, results, tnx_b_binary(b, TNX_OP_OR, o.x, unscaled || arg_number(alpha, 1) != 0 ? o.y : full_like_f(b, o.y, TNX_BOOL, 0)));
   }
   tnx_op op = minus ? TNX_OP_SUB : TNX_OP_ADD;
   if (unscaled) return give(l, results, tnx_b_binary(b, op, o.x, o.y));

@@ -43,11 +43,13 @@ double prog_i1(double x) { return isinf(x) ? x : unscaled(prog_i1e(x), fabs(x));
  * the error about exp(-pi^2 / step), times exp(x) where the step is not made finer with x. */
 static double scaled_k_integral(double nu, double x) {
   if (x >= far) return hankel_sum(4 * nu * nu, x, 1) * sqrt(M_PI / (2 * x));
-  double step = 0.4 / sqrt(x), sum = 0.5;
-  for (int i = 1;; i++) {
-    double t = i * step, s = sinh(t / 2), term = exp(-2 * x * s * s) * cosh(nu * t);
+  /* cosh of the multiples of a step by its three-term recurrence */
+  double step = 0.4 / sqrt(x), a = cosh(step), b = cosh(nu * step), a0 = 1, a1 = a, b0 = 1, b1 = b, sum = 0.5;
+  for (;;) {
+    double term = exp(x - x * a1) * b1, a2 = 2 * a * a1 - a0, b2 = 2 * b * b1 - b0;
     sum += term;
     if (term < 1e-18 * sum) return sum * step;
+    a0 = a1, a1 = a2, b0 = b1, b1 = b2;
   }
 }
 
@@ -110,11 +112,11 @@ double prog_airy_ai(double x) {
   if (isinf(x)) return x > 0 ? 0 : NAN;
   double z = 2.0 / 3 * fabs(x) * sqrt(fabs(x));
   if (x > 2.1) return sqrt(x / 3) / M_PI * scaled_k_integral(1.0 / 3, z) * exp(-z); /* A&S 10.4.14 */
-  if (z >= far) { /* negative: A&S 10.4.60 in terms of P and Q */
+  if (z >= far) { /* negative: A&S 10.4.60, whose odd coefficients have the other sign */
     double p, q;
     hankel_pq(4.0 / 9, z, &p, &q);
     double s = (sin(z) + cos(z)) * M_SQRT1_2, c = (cos(z) - sin(z)) * M_SQRT1_2; /* of z + pi/4 */
-    return (s * p - c * q) / (sqrt(M_PI) * sqrt(sqrt(-x)));
+    return (s * p + c * q) / (sqrt(M_PI) * sqrt(sqrt(-x)));
   }
   /* y'' = x y by Taylor series from 0, in steps of at most 1; both solutions stay bounded on the negative side. */
   double y = 0.35502805388781723926, dy = -0.25881940379280679840, at = 0;
@@ -122,9 +124,10 @@ double prog_airy_ai(double x) {
   for (int i = 0; i < steps; i++) {
     double h = x / steps, c0 = 0, c1 = y, c2 = dy, power = 1, sum = y, slope = dy; /* c0, c1, c2: coefficients n - 1, n, n + 1 */
     for (int n = 0; n < 40; n++) {
-      double c3 = (at * c1 + c0) / ((n + 1.0) * (n + 2.0));
+      double c3 = (at * c1 + c0) / ((n + 1.0) * (n + 2.0)), rise = (n + 2.0) * c3 * power * h;
       sum += c2 * power * h;
-      slope += (n + 2.0) * c3 * power * h;
+      slope += rise;
+      if (n > 4 && fabs(rise) < 1e-18 && fabs(c2 * power) < 1e-18) break;
       power *= h;
       c0 = c1, c1 = c2, c2 = c3;
     }
