@@ -26,9 +26,9 @@ SKIPPED = {
     "new_empty": "the memory is not initialised",
     "random": "the generators differ (the generator itself is tested as PHILOX)",
 }
-# The CPU kernels give other statistics (results 1 and 2) than PyTorch's Meta kernels and its other devices do; the rows follow Meta, which compiled
+# The CPU kernels give other statistics and records for the backward (results 1 on) than PyTorch's Meta kernels and its other devices do; the rows follow Meta, which compiled
 # graphs rely on.
-META_DECIDES = {"native_layer_norm", "_native_batch_norm_legit_no_training"}
+META_DECIDES = {"native_layer_norm", "_native_batch_norm_legit_no_training", "_embedding_bag", "_embedding_bag_forward_only"}
 # Results by place that may be any among equals.
 TIES = {"topk": {1}, "kthvalue": {1}, "mode": {1}, "median": {1}, "nanmedian": {1}, "sort": {1}, "msort": set(), "max_pool2d_with_indices": set()}
 # float32, then bfloat16
@@ -59,8 +59,7 @@ class Call:
     def __init__(self, name, args, kwargs, result):
         self.name = name
         self.args, self.kwargs = tree_map(lambda x: x.detach().clone().contiguous() if isinstance(x, torch.Tensor) else x, (args, kwargs))
-        flat = result if isinstance(result, (list, tuple)) else [result]
-        self.want = [x.detach().clone() if isinstance(x, torch.Tensor) else x for x in flat]
+        self.want = [x.detach().clone() if isinstance(x, torch.Tensor) else x for x in tree_flatten(result)[0]]
         self.tensors = [x for x in tree_flatten((self.args, self.kwargs))[0] if isinstance(x, torch.Tensor)]
 
     @property
@@ -238,6 +237,45 @@ def extra_calls():
     yield lambda: a.count_nonzero.dim_IntList(j, [0, 1])
     yield lambda: a.lerp.Tensor(x, y, torch.rand(3, 4))
     yield lambda: a.squeeze_copy.dim(x[:, :1], 1)
+    lists = [torch.randn(3, 4), torch.randn(5), torch.tensor(0.5)]
+    others = [torch.rand_like(v) + 0.5 for v in lists]
+    for op in ("add", "sub", "mul", "div", "clamp_min", "clamp_max", "maximum", "minimum", "pow"):
+        packet = getattr(a, f"_foreach_{op}")
+        for overload, other in (("Scalar", 2.5), ("List", others), ("ScalarList", [0.5, 1, 2])):
+            if getattr(packet, overload, None) and (op, overload) != ("pow", "ScalarList"):
+                yield lambda f=getattr(packet, overload), other=other: f(others if f.__name__.startswith("_foreach_pow") else lists, other)
+    for op in ("add", "mul", "div"):
+        yield lambda f=getattr(a, f"_foreach_{op}"): f.Tensor(lists, torch.tensor(1.5))
+    for op in ("addcmul", "addcdiv"):
+        packet = getattr(a, f"_foreach_{op}")
+        yield lambda f=packet: f.Scalar(lists, others, others, 0.5)
+        yield lambda f=packet: f.ScalarList(lists, others, others, [0.5, 1.0, 2.0])
+    yield lambda: a._foreach_lerp.List(lists, others, others)
+    yield lambda: a._foreach_lerp.Scalar(lists, others, 0.25)
+    yield lambda: a._foreach_lerp.ScalarList(lists, others, [0.25, 0.5, 1.0])
+    for op in ("abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "lgamma", "log", "log10", "log1p",
+               "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "max", "zero"):  # fmt: skip
+        yield lambda f=getattr(a, f"_foreach_{op}"): f([v * 0.6 for v in others])
+    yield lambda: a._foreach_norm.Scalar(lists, 2)
+    yield lambda: a._foreach_mm([torch.randn(2, 3)], [torch.randn(3, 4)])
+    yield lambda: a._foreach_copy(lists, others)
+    steps = [torch.tensor(3.0) for _ in lists]
+    numbers = dict(lr=0.1, beta1=0.9, beta2=0.99, weight_decay=0.1, eps=1e-6, amsgrad=True, maximize=False)
+    rates = {**numbers, "lr": torch.tensor(0.1)}
+    scaled = dict(grad_scale=torch.tensor(4.0), found_inf=torch.tensor(0.0))
+    for op in ("_fused_adam", "_fused_adamw"):
+        packet = getattr(a, op)
+        yield lambda f=packet: f.default(lists, others, lists, others, others, steps, **numbers)
+        yield lambda f=packet: f.tensor_lr(lists, others, lists, others, others, steps, **rates, **scaled)
+    numbers = dict(weight_decay=0.1, momentum=0.9, lr=0.1, dampening=0.2, nesterov=True, maximize=True, is_first_step=False)
+    yield lambda k=numbers: a._fused_sgd.default(lists, others, others, **k)
+    yield lambda k={**numbers, "lr": torch.tensor(0.1)}: a._fused_sgd.tensor_lr(lists, others, others, **k)
+    numbers = dict(lr=0.1, lr_decay=0.1, weight_decay=0.1, eps=1e-6, maximize=False)
+    yield lambda k=numbers: a._fused_adagrad.default(lists, others, others, steps, **k)
+    yield lambda k={**numbers, "lr": torch.tensor(0.1)}: a._fused_adagrad.tensor_lr(lists, others, others, steps, **k)
+    yield lambda: a._amp_foreach_non_finite_check_and_unscale([x, y / 0], torch.zeros(1), torch.tensor([0.5]))
+    yield lambda: a._amp_update_scale(torch.tensor([8.0]), torch.tensor([2], dtype=torch.int32), torch.zeros(1), 2.0, 0.5, 3)
+    yield lambda: a._int_mm(torch.randint(-9, 9, (32, 16), dtype=torch.int8), torch.randint(-9, 9, (16, 8), dtype=torch.int8))
     yield lambda: a._addmm_activation(torch.randn(5), x, torch.randn(4, 5), use_gelu=False)
 
 

@@ -48,9 +48,6 @@ struct Layout {
   __builtin_unreachable();
 }
 
-// A device key for which nobody registers kernels in this process: the dispatcher gives it PyTorch's composite ones.
-constexpr c10::DispatchKey kUnclaimed = c10::DispatchKey::IPU;
-
 struct TableKernel final : c10::OperatorKernel {
   Layout layout;
   OpCounter* counter;

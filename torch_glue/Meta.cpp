@@ -71,15 +71,24 @@ size_t bytes_of(c10::ArrayRef<c10::IValue> args) {
 
 } // namespace
 
+// PyTorch's Meta kernels of operators over lists check nothing; its loop over the elements does.
+static c10::DispatchKey meta_key(const c10::OperatorHandle& op) {
+  bool loop = op.operator_name().name.rfind("aten::_foreach_", 0) == 0 &&
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
+  return loop ? kUnclaimed : c10::DispatchKey::Meta;
+}
+
 std::optional<torch::jit::Stack> run_meta(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args) {
   if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) return std::nullopt;
+  // Its Meta kernel fails where there are no biases.
+  if (op.operator_name().name == "aten::_thnn_fused_lstm_cell") return std::nullopt;
   torch::jit::Stack stack;
   stack.reserve(args.size());
   for (const c10::IValue& v : args)
     stack.push_back(convert(v, c10::kMeta, [](const at::Tensor& t) { return to_meta(t); }));
   at::AutoDispatchBelowADInplaceOrView guard;
   try {
-    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
+    op.redispatchBoxed(c10::DispatchKeySet(meta_key(op)), &stack);
   } catch (const c10::NotImplementedError&) {
     return std::nullopt;
   } catch (py::error_already_set& error) {

@@ -7,6 +7,9 @@
 
 namespace torch_neuronx {
 
+// A device key for which nobody registers kernels in this process: the dispatcher gives it PyTorch's composite ones.
+constexpr c10::DispatchKey kUnclaimed = c10::DispatchKey::IPU;
+
 // Lets PyTorch reject a call: if the operator's Meta kernel raises, so does this, with the words of the CPU kernel where that
 // raises as well (some Meta kernels are written in Python and word their errors differently). Returns the Meta kernel's results;
 // nullopt if there is no such kernel, or it needs the data.

@@ -59,6 +59,8 @@ tnx_status lower_cdist_backward(tnx_lower *l, const tnx_arg *a, tnx_value *resul
   tnx_builder *b = &l->b;
   if (!covers(l, a[1].value) || !covers(l, a[2].value)) return b->status;
   tnx_value diff = differences(b, a[1].value, a[2].value);
+  for (int i = 0; diff && i < tnx_b_rank(b, diff); i++)
+    if (tnx_b_size(b, diff, i) == 0) return give(l, results, full_like_f(b, a[1].value, tnx_b_dtype(b, a[1].value), 0)); /* without the batch of both */
   int last = tnx_b_rank(b, a[0].value), rows = last - 1;
   tnx_value g = diff ? norm_slope(b, diff, tnx_b_unsqueeze(b, a[0].value, last), tnx_b_unsqueeze(b, a[4].value, last), arg_number(a + 3, 2)) : 0;
   return give(l, results, g ? reduce(b, TNX_OP_REDUCE_SUM, g, &rows, 1, false) : 0);

@@ -5,18 +5,18 @@ enum { NONE, MEAN, SUM };
 
 typedef struct sample { tnx_value x, target; tnx_dtype t, acc; tnx_dim n, classes; bool batched; } sample;
 
-/* self [n, c] or [c]; target [n] or none (one class each), or [n, c] or [c] (`lists`). */
+/* self [n, c], [c] or none; target [n] or none (one class each), or [n, c] or [c] (`lists`). */
 static bool sample_init(tnx_lower *l, const tnx_arg *x, const tnx_arg *target, bool lists, sample *s) {
   tnx_builder *b = &l->b;
   int rank = tnx_b_rank(b, x->value), rt = tnx_b_rank(b, target->value);
   *s = (sample){.t = tnx_b_dtype(b, x->value), .batched = rank == 2};
   s->acc = tnx_acc_of(s->t);
-  if ((rank != 1 && rank != 2) || !tnx_dtype_is_float(s->t) || tnx_b_dtype(b, target->value) != TNX_I64) {
+  if (rank > 2 || !tnx_dtype_is_float(s->t) || tnx_b_dtype(b, target->value) != TNX_I64) {
     tnx_b_fail(b, TNX_NOT_IMPLEMENTED, "margin loss: rank or dtype");
     return false;
   }
   s->n = rank == 2 ? tnx_b_size(b, x->value, 0) : 1;
-  s->classes = tnx_b_size(b, x->value, -1);
+  s->classes = rank ? tnx_b_size(b, x->value, -1) : 1;
   bool fits = lists ? same_sizes(b, x->value, target->value) : rt <= 1 && (rt == 0 ? !differ(s->n, 1) : !differ(s->n, tnx_b_size(b, target->value, 0)));
   if (!fits || tnx_dim_is_symbolic(s->classes) || s->classes == 0) {
     tnx_b_fail(b, fits ? TNX_NOT_IMPLEMENTED : TNX_SHAPE, "margin loss: inconsistent target size");

@@ -222,8 +222,7 @@ class Importer:
         kwargs = {k: self.value(a) for k, a in node.kwargs.items()}
         results = self.builder.call(name, args, kwargs, self.draw(v, state) if is_random(target) else None)
         self.check(node, v, results)
-        single = not isinstance(v, (list, tuple))
-        return results[0] if single else results
+        return nested(v, iter(results))
 
     def draw(self, v: Any, state: Any) -> list[Any]:
         """The hidden inputs of a random operator with the results `v`: its generator's seed and offset."""
@@ -252,7 +251,7 @@ class Importer:
 
     def check(self, node: torch.fx.Node, expected: Any, results: list[Any]) -> None:
         """What libtnx derived must be what PyTorch expects: a difference is a bug of a lowering, found here and not in the numbers."""
-        expected = expected if isinstance(expected, (list, tuple)) else [expected]
+        expected = flat(expected)
         if len(expected) > len(results):
             raise Unsupported(f"{node.target} gives {len(results)} results, PyTorch {len(expected)}")
         for r, e in zip(results, expected):
@@ -356,6 +355,15 @@ def contiguous_strides(shape: Any) -> list[Any]:
         strides.append(step)
         step = step * s
     return strides[::-1]
+
+
+def flat(v: Any) -> list[Any]:
+    return [y for x in v for y in flat(x)] if isinstance(v, (list, tuple)) else [v]
+
+
+def nested(like: Any, results: Any) -> Any:
+    """The flat results in the shape in which PyTorch gives them: one, several, or lists."""
+    return [nested(x, results) for x in like] if isinstance(like, (list, tuple)) else next(results, None)
 
 
 def is_random(target: Any) -> bool:
