@@ -89,7 +89,8 @@ tnx_status tnx_planner_need(tnx_planner *pl, tnx_value v, tnx_layout *out) {
 
 /* ---- nodes that run alone ---- */
 
-static tnx_status copy_unless_there(tnx_planner *pl, tnx_value v, const tnx_layout *dest) {
+/* Brings v to dest. `stays`: what is there is not written over later, so that other readers may find v there. */
+static tnx_status copy_unless_there(tnx_planner *pl, tnx_value v, const tnx_layout *dest, bool stays) {
   tnx_layout x;
   const tnx_node *n = tnx_graph_producer(pl->g, v);
   if (!pl->loc[v].buffer && is_fill(pl, v)) return tnx_planner_fill(pl, v, dest);
@@ -100,7 +101,7 @@ static tnx_status copy_unless_there(tnx_planner *pl, tnx_value v, const tnx_layo
     TNX_TRY(tnx_layout_view(pl->g, n, &x, &whole, &is_view));
     TNX_TRY(tnx_layout_unview(pl->g, n, dest, &direct, &fits));
     if (!is_view && fits) {
-      pl->loc[v] = *dest;
+      if (stays) pl->loc[v] = *dest;
       return tnx_planner_copy(pl, &x, &direct);
     }
   }
@@ -117,7 +118,7 @@ static tnx_status emit_concat(tnx_planner *pl, const tnx_node *n) {
     tnx_layout part = dest;
     tnx_dim len = pl->g->values.data[n->inputs[i]].sizes[dim];
     TNX_TRY(tnx_layout_slice(pl->g, &part, dim, start, len, 1));
-    if (len != 0) TNX_TRY(copy_unless_there(pl, n->inputs[i], &part));
+    if (len != 0) TNX_TRY(copy_unless_there(pl, n->inputs[i], &part, false));
     TNX_TRY(tnx_graph_dim(pl->g, TNX_DIM_ADD, start, len, &start));
   }
   return TNX_OK;
@@ -157,7 +158,7 @@ static tnx_status emit_update(tnx_planner *pl, const tnx_node *n) {
   tnx_graph *g = pl->g;
   tnx_layout dest, part;
   TNX_TRY(tnx_planner_dest(pl, n->first, &dest));
-  TNX_TRY(copy_unless_there(pl, n->inputs[0], &dest));
+  TNX_TRY(copy_unless_there(pl, n->inputs[0], &dest, false));
   const tnx_value_data *u = &g->values.data[n->inputs[1]];
   part = dest;
   if (n->op == TNX_OP_UPDATE_SLICE) {
@@ -175,7 +176,7 @@ static tnx_status emit_update(tnx_planner *pl, const tnx_node *n) {
     bool ok;
     TNX_TRY(tnx_layout_view(g, &view, &dest, &part, &ok));
   }
-  return copy_unless_there(pl, n->inputs[1], &part);
+  return copy_unless_there(pl, n->inputs[1], &part, false);
 }
 
 /* GATHER and SCATTER steps: see tnx_step.dims. */
@@ -205,7 +206,7 @@ static tnx_status emit_indexed(tnx_planner *pl, const tnx_node *n) {
   const tnx_value *index = &n->inputs[1];
   if (scatter) {
     TNX_TRY(tnx_planner_dest(pl, n->first, &l[0]));
-    TNX_TRY(copy_unless_there(pl, n->inputs[0], &l[0]));
+    TNX_TRY(copy_unless_there(pl, n->inputs[0], &l[0], false));
     if (n->op == TNX_OP_INDEX_PUT) {
       index = &n->inputs[2];
       n_index = (int)n->n_inputs - 2;
@@ -430,7 +431,7 @@ static tnx_status finish_outputs(tnx_planner *pl) {
   tnx_graph *g = pl->g;
   for (uint32_t i = 0; i < g->outputs.len; i++) {
     const tnx_output *o = &g->outputs.data[i];
-    if (o->value && o->into == TNX_NO_TENSOR) TNX_TRY(copy_unless_there(pl, o->value, &pl->p->outputs.data[i].layout));
+    if (o->value && o->into == TNX_NO_TENSOR) TNX_TRY(copy_unless_there(pl, o->value, &pl->p->outputs.data[i].layout, true));
   }
   tnx_layout *from = TNX_ARENA_ARRAY(&pl->a.arena, tnx_layout, g->outputs.len);
   if (!from) return no_memory();

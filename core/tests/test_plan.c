@@ -255,6 +255,21 @@ TEST(a_base_that_others_read_is_not_overwritten) {
   }
 }
 
+/* A reshape that has to copy copies straight into what is updated, but is not looked for there afterwards. */
+TEST(a_copied_base_is_still_itself) {
+  rig r;
+  open_rig(&r);
+  tnx_dim n[2] = {2, 3}, swapped[1] = {6}, one[1] = {1};
+  tnx_value x = input(&r, TNX_F32, 2, n, NULL), z = input(&r, TNX_F32, 1, one, NULL);
+  tnx_value y = tnx_b_reshape(&r.b, tnx_b_swap_dims(&r.b, x, 0, 1), 1, swapped);
+  output(&r, y, TNX_NO_TENSOR);
+  output(&r, tnx_b_update_slice(&r.b, y, z, 0, 1, 1), TNX_NO_TENSOR);
+  float xv[6] = {1, 2, 3, 4, 5, 6}, zv[1] = {9}, yv[6], uv[6];
+  run(&r, NULL, (void *[]){xv, zv}, (void *[]){yv, uv});
+  CHECK(yv[0] == 1 && yv[1] == 4 && yv[2] == 2);
+  CHECK(uv[0] == 1 && uv[1] == 9 && uv[2] == 2);
+}
+
 TEST(bad_index_is_an_error_and_the_device_goes_on) {
   for (int64_t at = -5; at < 7; at += 11) { /* -5 and 6: both out of [-4, 4) */
     rig r;
@@ -332,6 +347,7 @@ int main(void) {
   RUN(linear_uses_the_weight_as_it_is);
   RUN(symbolic_sizes_need_no_new_plan);
   RUN(a_base_that_others_read_is_not_overwritten);
+  RUN(a_copied_base_is_still_itself);
   RUN(bad_index_is_an_error_and_the_device_goes_on);
   RUN(failed_checks_are_faults_of_the_step);
   RUN(checks_of_constants_are_folded);
