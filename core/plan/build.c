@@ -176,7 +176,7 @@ static tnx_status emit_update(tnx_planner *pl, const tnx_node *n) {
     bool ok;
     TNX_TRY(tnx_layout_view(g, &view, &dest, &part, &ok));
   }
-  return copy_unless_there(pl, n->inputs[1], &part);
+  return copy_unless_there(pl, n->inputs[1], &part, false);
 }
 
 /* GATHER and SCATTER steps: see tnx_step.dims. */
