@@ -93,38 +93,3 @@ tnx_status lower_embedding_bag_weights_backward(tnx_lower *l, const tnx_arg *a, 
   tnx_value d = reduce(b, TNX_OP_REDUCE_SUM, mul(b, g, w), &last, 1, false);
   return give(l, results, tnx_b_convert(b, select_f(b, is_entry(b, a[2].value, a + 6), d, 0), t));
 }
-
-/* ---- largest norms ---- */
-
-/* x with the parts whose p-norm over `dims` is above max scaled down to it */
-static tnx_value capped(tnx_lower *l, tnx_value x, const tnx_dim *dims, int n, const tnx_arg *p, double max) {
-  tnx_builder *b = &l->b;
-  tnx_dtype t = tnx_b_dtype(b, x), acc = tnx_acc_of(t);
-  tnx_arg args[5] = {{.kind = TNX_ARG_TENSOR, .value = tnx_b_convert(b, x, acc)}, *p, {.kind = TNX_ARG_INTS, .count = (uint32_t)n, .dims = dims}, {.kind = TNX_ARG_BOOL, .dim = 1}, {0}};
-  tnx_value norm = 0;
-  if (!args[0].value || lower_vector_norm(l, args, &norm) != TNX_OK || !norm) return 0;
-  tnx_value factor = tnx_b_select(b, compare_f(b, TNX_OP_GT, norm, max), divide(b, tnx_b_const_f(b, acc, max), add_f(b, norm, 1e-7)), tnx_b_const_f(b, acc, 1));
-  return tnx_b_convert(b, mul(b, args[0].value, factor), t);
-}
-
-/* (self, p, dim, maxnorm) */
-tnx_status lower_renorm(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
-  tnx_builder *b = &l->b;
-  int rank = tnx_b_rank(b, a[0].value), dim = tnx_b_wrap_dim(b, a[2].dim, rank), n = 0;
-  tnx_dim dims[TNX_MAX_RANK];
-  if (b->status != TNX_OK) return b->status;
-  if (rank < 2 || !tnx_dtype_is_float(tnx_b_dtype(b, a[0].value)) || arg_number(a + 1, 0) <= 0 || arg_number(a + 3, -1) < 0) return uncovered(l, "rank, dtype or norm");
-  for (int i = 0; i < rank; i++)
-    if (i != dim) dims[n++] = i;
-  tnx_value v = capped(l, a[0].value, dims, n, a + 1, arg_number(a + 3, 0));
-  return v ? give(l, results, v) : b->status != TNX_OK ? b->status : uncovered(l, "norm");
-}
-
-/* (self, indices, max_norm, norm_type): the rows that are used */
-tnx_status lower_embedding_renorm(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
-  tnx_builder *b = &l->b;
-  if (tnx_b_rank(b, a[0].value) != 2 || !tnx_dtype_is_float(tnx_b_dtype(b, a[0].value))) return uncovered(l, "rank or dtype");
-  tnx_dim n = tnx_b_numel(b, a[1].value), last = 1;
-  tnx_value index = tnx_b_reshape(b, a[1].value, 1, &n), rows = capped(l, tnx_b_take(b, a[0].value, index, 0), &last, 1, a + 3, arg_number(a + 2, 0));
-  return rows ? give(l, results, tnx_b_put(b, a[0].value, index, rows, 0, SET)) : b->status != TNX_OK ? b->status : uncovered(l, "norm");
-}

@@ -535,21 +535,6 @@ static tnx_status shuffle(tnx_lower *l, const tnx_arg *a, bool up, tnx_value *re
 tnx_status lower_pixel_shuffle(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return shuffle(l, a, true, results); }
 tnx_status lower_pixel_unshuffle(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return shuffle(l, a, false, results); }
 
-/* Channels c = groups * k, taken as [groups, k], in the order [k, groups]. */
-tnx_status lower_channel_shuffle(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
-  tnx_builder *b = &l->b;
-  tnx_value x = a[0].value;
-  int rank = tnx_b_rank(b, x);
-  if (rank < 3 || rank == TNX_MAX_RANK) return uncovered(l, "rank");
-  tnx_dim channels = tnx_b_size(b, x, 1), groups = a[1].dim, split[TNX_MAX_RANK];
-  if (!known(channels) || !known(groups)) return uncovered(l, "symbolic channels");
-  if (groups <= 0 || channels % groups) return tnx_fail(TNX_SHAPE, "Number of channels must be divisible by groups. Got %lld channels and %lld groups.", (long long)channels, (long long)groups);
-  split[0] = tnx_b_size(b, x, 0), split[1] = groups, split[2] = channels / groups;
-  for (int i = 2; i < rank; i++) split[i + 1] = tnx_b_size(b, x, i);
-  tnx_value v = tnx_b_swap_dims(b, tnx_b_reshape(b, x, rank + 1, split), 1, 2);
-  return give(l, results, tnx_b_reshape(b, v, rank, tnx_b_sizes(b, x)));
-}
-
 /* The cross product over a dimension of size 3. */
 tnx_status lower_cross(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
