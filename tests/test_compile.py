@@ -334,3 +334,26 @@ print(x.tolist(), x.device, y.tolist(), y.device, any("neuron:0 and neuron:1" in
 """
     lines = run_python(source, NEURON_RT_NUM_CORES="2", TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION="0").splitlines()
     assert lines == ["neuron:1 neuron:1 0", "[2.0, 2.0, 2.0] neuron:0 [4.0, 4.0, 4.0] neuron:1 True"]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_outputs_that_share_memory_are_views_of_one_result(dynamic):
+    def f(x):
+        y = x * 2
+        return y, y.transpose(0, 1), y[1:], *y.split(1, 1), y[:, 1].unsqueeze(0)
+
+    def pieces(x):  # nobody returns the memory as a whole
+        y = (x + 1).flatten()
+        return y[:4], y[2:6]
+
+    for fn in (f, pieces):
+        compiled = torch.compile(fn, backend="neuron", dynamic=dynamic)
+        for rows in (3, 4):
+            x = torch.arange(3.0 * rows).reshape(rows, 3)
+            want, got = fn(x), compiled(x.to("neuron"))
+            assert [t.shape for t in got] == [t.shape for t in want] and [t.stride() for t in got] == [t.stride() for t in want]
+            assert len({t.untyped_storage().data_ptr() for t in got}) == 1
+            for results in (want, got):
+                results[1].mul_(-1)
+            for w, g in zip(want, got):
+                torch.testing.assert_close(g.cpu(), w)

@@ -1,4 +1,4 @@
-/* Sums, means and maxima over bags of embedding rows, their gradients, and rows brought to a largest norm. Bag b holds the indices from its offset
+/* Sums, means and maxima over bags of embedding rows, and their gradients. Bag b holds the indices from its offset
  * to the next bag's; entries that are the padding index count for nothing. */
 #include "aten/family.h"
 

@@ -64,12 +64,18 @@ def _executor(program: Program) -> Callable[[list[Any]], list[Any]]:
             return new
         for place in to_cpu:
             new[place] = new[place].cpu()
-        out = []
+        out: list[Any] = []
         for kind, what in results:
-            if kind == "state":
+            if kind == "new":
+                out.append(new[what])
+            elif kind == "view":
+                place, *numbers = what
+                sizes, strides, (offset,) = ([n(values) if callable(n) else n for n in part] for part in numbers)
+                out.append(new[place].as_strided(sizes, strides, offset))
+            elif kind == "state":
                 out.append(torch.tensor(drawn[what], dtype=torch.int64).view(torch.uint8))
             else:
-                out.append(new[what] if kind == "new" else args[what] if kind == "arg" else what(values) if kind == "size" else what)
+                out.append(args[what] if kind == "arg" else what(values) if kind == "size" else what)
         return out
 
     call._boxed_call = True  # type: ignore[attr-defined]

@@ -52,7 +52,8 @@ class Program:
     moved: list[int]  # positions in the input list whose CPU tensor is copied to the device
     symbols: list[tuple[int, int]]  # (argument, dimension), dimension -1: the argument itself
     random: list[Draw]  # of each random node
-    results: list[tuple[str, Any]]  # what each output is: ("new", place), ("arg", argument), ("value", constant), ("size", function), ("state", draw)
+    results: list[tuple[str, Any]]  # what each output is: ("new", place), ("view", (place, sizes, strides, offset)), ("arg", argument),
+    # ("value", constant), ("size", function), ("state", draw)
     to_cpu: set[int]  # places of new outputs that PyTorch expects on the CPU
     device: torch.device
     reads_device: bool  # whether some input says which device it is
@@ -316,36 +317,73 @@ class Importer:
     def outputs(self, output_args: Any) -> tuple[list[tuple[str, Any]], set[int]]:
         results: list[tuple[str, Any]] = []
         to_cpu: set[int] = set()
-        place = 0
-        seen: dict[torch.fx.Node, int] = {}
-        for a in output_args if isinstance(output_args, (list, tuple)) else (output_args,):
+        places: dict[torch.fx.Node, int] = {}
+        nodes = output_args if isinstance(output_args, (list, tuple)) else (output_args,)
+        bases = self.shared_memory(nodes)
+        for a in nodes:
             v = a.meta.get("val") if isinstance(a, torch.fx.Node) else a
             if isinstance(a, torch.fx.Node) and isinstance(self.env.get(a), SavedState):
                 results.append(("state", self.env[a].place))
             elif not isinstance(v, torch.Tensor):
-                results.append(self.number_output(v))
+                results.append(("size", self.number(v)) if isinstance(v, torch.SymInt) else ("value", v))
             elif a in self.input_of:
                 results.append(("arg", self.inputs[self.input_of[a]]))
-            elif a in seen:
-                results.append(("new", seen[a]))
             else:
-                self.builder.output(self.env[a], None, [self.size(s) for s in v.stride()])
-                if v.device.type == "cpu":
-                    to_cpu.add(place)
-                seen[a] = place
-                results.append(("new", place))
-                place += 1
+                base = bases.get(a, a)
+                whole = base.meta["val"]
+                if base not in places:
+                    self.builder.output(self.env[base], None, [self.size(s) for s in whole.stride()])
+                    if whole.device.type == "cpu":
+                        to_cpu.add(len(places))
+                    places[base] = len(places)
+                if base is a:
+                    results.append(("new", places[a]))
+                else:
+                    numbers = tuple(tuple(self.number(x) for x in part) for part in (v.shape, v.stride(), (v.storage_offset() - whole.storage_offset(),)))
+                    results.append(("view", (places[base], *numbers)))
         for target, source in self.mutations:
             self.builder.output(source, target)
         return results, to_cpu
 
-    def number_output(self, v: Any) -> tuple[str, Any]:
-        if isinstance(v, torch.SymInt):
-            for s in free_symbols(v):
-                self.symbol(s)
-            expr, order = v.node.expr, self.symbol_order
-            return ("size", lambda values: int(expr.subs(dict(zip(order, values)))))
-        return ("value", v)
+    def shared_memory(self, nodes: Any) -> dict[torch.fx.Node, torch.fx.Node]:
+        """Outputs that PyTorch expects to be views of one memory, each with the node that is all of it: a later write to one shows in the others.
+        (AOTAutograd takes care of views of inputs, and leaves results of the graph that share memory to the compiler.)"""
+        groups: dict[int, list[torch.fx.Node]] = {}
+        for a in dict.fromkeys(nodes):
+            if isinstance(a, torch.fx.Node) and isinstance(a.meta.get("val"), torch.Tensor) and a not in self.input_of:
+                groups.setdefault(memory_of(a), []).append(a)
+        shared: dict[torch.fx.Node, torch.fx.Node] = {}
+        for memory, group in groups.items():
+            base = group[0]
+            while len(group) > 1 and (source := source_of(base)) is not None and memory_of(source) == memory:
+                base = source
+            if len(group) < 2 or base in self.input_of:
+                continue
+            if any(a.meta["val"].dtype != base.meta["val"].dtype for a in group):
+                raise Unsupported("results that share memory under different dtypes")
+            shared.update(dict.fromkeys(group, base))
+        return shared
+
+    def number(self, v: Any) -> Any:
+        """An int, or for a symbolic size the function that gives it from the symbols' values."""
+        if not isinstance(v, torch.SymInt):
+            return int(v)
+        for s in free_symbols(v):
+            self.symbol(s)
+        expr, order = v.node.expr, self.symbol_order
+        return lambda values: int(expr.subs(dict(zip(order, values))))
+
+
+def memory_of(node: torch.fx.Node) -> int:
+    return node.meta["val"].untyped_storage()._cdata
+
+
+def source_of(node: torch.fx.Node) -> torch.fx.Node | None:
+    """The tensor that a view is a view of, for a node that may be one."""
+    source = node.args[0] if node.op == "call_function" and node.args else None
+    if node.target is operator.getitem and isinstance(source, torch.fx.Node):
+        source = source.args[0] if source.args else None
+    return source if isinstance(source, torch.fx.Node) and isinstance(source.meta.get("val"), torch.Tensor) else None
 
 
 def contiguous_strides(shape: Any) -> list[Any]:
