@@ -238,6 +238,16 @@ def extra_calls():
     yield lambda: a.count_nonzero.dim_IntList(j, [0, 1])
     yield lambda: a.lerp.Tensor(x, y, torch.rand(3, 4))
     yield lambda: a.squeeze_copy.dim(x[:, :1], 1)
+    degrees = ["chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w", "hermite_polynomial_h"]
+    degrees += ["hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p", *(f"shifted_{n}" for n in degrees[:4])]
+    for op in degrees:
+        packet = getattr(a, f"special_{op}")
+        yield lambda p=packet: p.x_scalar(0.3, torch.arange(-1.0, 20.0))
+        yield lambda p=packet: p.n_scalar(torch.linspace(-1.5, 1.5, 13), 9)
+    yield lambda: a.special_zeta.self_scalar(2.5, y)
+    yield lambda: a.special_zeta.other_scalar(y + 1, 0.5)
+    yield lambda: a.embedding_renorm(x, torch.tensor([0, 2, 0]), 0.5, 2.0)
+    yield lambda: a.native_channel_shuffle(torch.randn(2, 6, 3), 3)
     yield lambda: a._addmm_activation(torch.randn(5), x, torch.randn(4, 5), use_gelu=False)
 
 
