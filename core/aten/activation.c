@@ -19,9 +19,12 @@ tnx_status lower_relu(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   return give(l, results, tnx_b_binary_f(&l->b, TNX_OP_MAX, a[0].value, 0));
 }
 
+static tnx_value silu_of(tnx_builder *b, tnx_value x) { return divide(b, x, add_f(b, tnx_b_unary(b, TNX_OP_EXP, neg(b, x)), 1)); }
+
 tnx_status lower_silu(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  if (tnx_dtype_is_complex(tnx_b_dtype(&l->b, a[0].value))) return give(l, results, silu_of(&l->b, a[0].value));
   ACTIVATION(x);
-  return RESULT(divide(b, x, add_f(b, tnx_b_unary(b, TNX_OP_EXP, neg(b, x)), 1)));
+  return RESULT(silu_of(b, x));
 }
 
 tnx_status lower_gelu(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
