@@ -324,7 +324,7 @@ tnx_status lower_index_add(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_value src = a[3].value;
   b->fault = tnx_b_rank(b, a[0].value) > 1 ? TNX_FAULT_GATHER : TNX_FAULT_ROW;
   if (tnx_b_dtype(b, src) == TNX_BOOL) { /* a sum of bools is whether any is true: counted in int32 */
-    if (tnx_b_dtype(b, a[0].value) != TNX_BOOL || tnx_b_rank(b, src) == 0) return uncovered(l, "bool");
+    if (tnx_b_dtype(b, a[0].value) != TNX_BOOL) return uncovered(l, "bool");
     if (arg_number(a + 4, 1) == 0) return give(l, results, a[0].value);
     tnx_arg wide[3] = {a[0], a[1], a[2]};
     wide[0].value = tnx_b_convert(b, a[0].value, TNX_I32);

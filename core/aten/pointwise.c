@@ -6,6 +6,7 @@
 static bool takes_complex(tnx_op op) {
   switch (op) {
     case TNX_OP_NEG: case TNX_OP_ABS: case TNX_OP_SQRT: case TNX_OP_EXP: case TNX_OP_LOG: case TNX_OP_SIN: case TNX_OP_COS: case TNX_OP_TANH:
+    case TNX_OP_TAN: case TNX_OP_ASIN: case TNX_OP_ACOS: case TNX_OP_ATAN: case TNX_OP_SINH: case TNX_OP_COSH: case TNX_OP_ASINH: case TNX_OP_ACOSH: case TNX_OP_ATANH: case TNX_OP_EXPM1: case TNX_OP_LOG1P:
     case TNX_OP_CONJ: return true;
     default: return false;
   }
@@ -398,7 +399,7 @@ tnx_status lower_lerp(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
   tnx_dtype t = tnx_b_dtype(b, a[0].value), acc = tnx_acc_of(t);
   if (t != tnx_b_dtype(b, a[1].value) || (arg_value(a + 2) && !arg_by_value(b, a + 2) && t != tnx_b_dtype(b, a[2].value))) return tnx_fail(TNX_DTYPE, "lerp of different dtypes");
-  if (!tnx_dtype_is_float(t)) return uncovered(l, "dtype");
+  if (tnx_dtype_is_integral(t)) return uncovered(l, "dtype");
   tnx_value x = tnx_b_convert(b, a[0].value, acc), end = tnx_b_convert(b, a[1].value, acc), w = tnx_b_scalar(b, a + 2, acc), diff = sub(b, end, x);
   tnx_value from_start = add(b, x, mul(b, w, diff)), from_end = sub(b, end, mul(b, diff, rsub_f(b, 1, w)));
   tnx_value near_start = compare_f(b, TNX_OP_LT, tnx_b_unary(b, TNX_OP_ABS, w), 0.5);
@@ -439,7 +440,6 @@ tnx_status lower_logaddexp2(tnx_lower *l, const tnx_arg *a, tnx_value *results) 
 tnx_status lower_sinc(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
   tnx_dtype t = tnx_float_of(tnx_b_dtype(b, a[0].value)), acc = tnx_acc_of(t);
-  if (tnx_dtype_is_complex(t)) return uncovered(l, "complex");
   tnx_value x = tnx_b_convert(b, a[0].value, acc), px = mul_f(b, x, 3.14159265358979323846);
   return RESULT(tnx_b_select(b, compare_f(b, TNX_OP_EQ, x, 0), tnx_b_const_f(b, acc, 1), divide(b, tnx_b_unary(b, TNX_OP_SIN, px), px)));
 }

@@ -67,15 +67,23 @@ static tnx_status variance(tnx_lower *l, const tnx_arg *a, const tnx_arg *dim, d
   DIMS(dim);
   tnx_builder *b = &l->b;
   tnx_dtype t = tnx_b_dtype(b, a[0].value), acc = tnx_acc_of(t);
-  if (!tnx_dtype_is_float(t)) return tnx_dtype_is_complex(t) ? uncovered(l, "complex") : tnx_fail(TNX_DTYPE, "std and var only support floating point and complex dtypes");
-  tnx_value x = tnx_b_convert(b, a[0].value, acc), count = dim_number(b, extent(b, a[0].value, dims, n), acc);
-  tnx_value mu = divide(b, reduce(b, TNX_OP_REDUCE_SUM, x, dims, n, true), count), diff = sub(b, x, mu);
+  bool complex = tnx_dtype_is_complex(t);
+  if (!tnx_dtype_is_float(t) && !complex) return tnx_fail(TNX_DTYPE, "std and var only support floating point and complex dtypes");
+  tnx_dtype real = tnx_dtype_real(acc), out = complex ? real : t;
+  tnx_value x = tnx_b_convert(b, a[0].value, acc), count = dim_number(b, extent(b, a[0].value, dims, n), real), of = tnx_b_convert(b, count, acc);
+  tnx_value mu = divide(b, reduce(b, TNX_OP_REDUCE_SUM, x, dims, n, true), of), diff = sub(b, x, mu), square;
+  if (complex) { /* |diff|^2 */
+    tnx_value re = tnx_b_unary(b, TNX_OP_REAL, diff), im = tnx_b_unary(b, TNX_OP_IMAG, diff);
+    square = add(b, mul(b, re, re), mul(b, im, im));
+  } else {
+    square = mul(b, diff, diff);
+  }
   tnx_value divisor = tnx_b_binary_f(b, TNX_OP_MAX, tnx_b_binary_f(b, TNX_OP_SUB, count, correction), 0);
-  tnx_value v = divide(b, reduce(b, TNX_OP_REDUCE_SUM, mul(b, diff, diff), dims, n, keepdim), divisor);
+  tnx_value v = divide(b, reduce(b, TNX_OP_REDUCE_SUM, square, dims, n, keepdim), divisor);
   if (root) v = tnx_b_unary(b, TNX_OP_SQRT, v);
-  if (!with_mean) return give(l, results, tnx_b_convert(b, v, t));
-  tnx_value m = divide(b, reduce(b, TNX_OP_REDUCE_SUM, x, dims, n, keepdim), count);
-  return give2(l, results, tnx_b_convert(b, v, t), tnx_b_convert(b, m, t));
+  if (!with_mean) return give(l, results, tnx_b_convert(b, v, out));
+  tnx_value m = divide(b, reduce(b, TNX_OP_REDUCE_SUM, x, dims, n, keepdim), of);
+  return give2(l, results, tnx_b_convert(b, v, out), tnx_b_convert(b, m, t));
 }
 
 #define VARIANCE(name, root, with_mean)                                                                                                              \

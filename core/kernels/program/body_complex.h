@@ -21,6 +21,20 @@ static inline cx_C128 div_C128(cx_C128 x, cx_C128 y) {
   return swap ? (cx_C128){(x.re * r + x.im) / q, (x.im * r - x.re) / q} : (cx_C128){(x.re + x.im * r) / q, (x.im - x.re * r) / q};
 }
 
+/* exp(x) - 1 and log(1 + x) without the loss near 0 that the difference and the sum would have. */
+#define COMPLEX_NEAR_ZERO(CT, R, S)                                                                     \
+  static inline cx_##CT expm1_##CT(cx_##CT x) {                                                         \
+    R half = sin##S(x.im / 2);                                                                          \
+    return (cx_##CT){expm1##S(x.re) * cos##S(x.im) - 2 * half * half, exp##S(x.re) * sin##S(x.im)};     \
+  }                                                                                                     \
+  static inline cx_##CT log1p_##CT(cx_##CT x) {                                                         \
+    R size = hypot##S(x.re, x.im), im = atan2##S(x.im, 1 + x.re);                                       \
+    R re = size < 1 ? log1p##S(x.re * (2 + x.re) + x.im * x.im) / 2 : log##S(hypot##S(1 + x.re, x.im)); \
+    return (cx_##CT){re, im};                                                                           \
+  }
+COMPLEX_NEAR_ZERO(C64, float, f)
+COMPLEX_NEAR_ZERO(C128, double, )
+
 #define COMPLEX_OPS(CT, R, RCT, S)                                                                      \
   OP1(NEG, CT, cx_##CT, cx_##CT, ((cx_##CT){-x.re, -x.im}))                                             \
   OP1(CONJ, CT, cx_##CT, cx_##CT, ((cx_##CT){x.re, -x.im}))                                             \
@@ -33,6 +47,17 @@ static inline cx_C128 div_C128(cx_C128 x, cx_C128 y) {
   OP1(SIN, CT, cx_##CT, cx_##CT, make_##CT(csin##S(std_##CT(x))))                                       \
   OP1(COS, CT, cx_##CT, cx_##CT, make_##CT(ccos##S(std_##CT(x))))                                       \
   OP1(TANH, CT, cx_##CT, cx_##CT, make_##CT(ctanh##S(std_##CT(x))))                                     \
+  OP1(TAN, CT, cx_##CT, cx_##CT, make_##CT(ctan##S(std_##CT(x))))                                       \
+  OP1(ASIN, CT, cx_##CT, cx_##CT, make_##CT(casin##S(std_##CT(x))))                                     \
+  OP1(ACOS, CT, cx_##CT, cx_##CT, make_##CT(cacos##S(std_##CT(x))))                                     \
+  OP1(ATAN, CT, cx_##CT, cx_##CT, make_##CT(catan##S(std_##CT(x))))                                     \
+  OP1(SINH, CT, cx_##CT, cx_##CT, make_##CT(csinh##S(std_##CT(x))))                                     \
+  OP1(COSH, CT, cx_##CT, cx_##CT, make_##CT(ccosh##S(std_##CT(x))))                                     \
+  OP1(ASINH, CT, cx_##CT, cx_##CT, make_##CT(casinh##S(std_##CT(x))))                                   \
+  OP1(ACOSH, CT, cx_##CT, cx_##CT, make_##CT(cacosh##S(std_##CT(x))))                                   \
+  OP1(ATANH, CT, cx_##CT, cx_##CT, make_##CT(catanh##S(std_##CT(x))))                                   \
+  OP1(EXPM1, CT, cx_##CT, cx_##CT, expm1_##CT(x))                                                       \
+  OP1(LOG1P, CT, cx_##CT, cx_##CT, log1p_##CT(x))                                                       \
   OP1(ISNAN, CT, uint8_t, cx_##CT, x.re != x.re || x.im != x.im)                                        \
   OP1(ISFINITE, CT, uint8_t, cx_##CT, __builtin_fabs(x.re) < INFINITY && __builtin_fabs(x.im) < INFINITY) \
   OP2(ADD, CT, cx_##CT, cx_##CT, ((cx_##CT){x.re + y.re, x.im + y.im}))                                 \
