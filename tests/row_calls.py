@@ -276,6 +276,16 @@ def extra_calls():
     yield lambda: a._amp_foreach_non_finite_check_and_unscale([x, y / 0], torch.zeros(1), torch.tensor([0.5]))
     yield lambda: a._amp_update_scale(torch.tensor([8.0]), torch.tensor([2], dtype=torch.int32), torch.zeros(1), 2.0, 0.5, 3)
     yield lambda: a._int_mm(torch.randint(-9, 9, (32, 16), dtype=torch.int8), torch.randint(-9, 9, (16, 8), dtype=torch.int8))
+    degrees = ["chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w", "hermite_polynomial_h"]
+    degrees += ["hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p", *(f"shifted_{n}" for n in degrees[:4])]
+    for op in degrees:
+        packet = getattr(a, f"special_{op}")
+        yield lambda p=packet: p.x_scalar(0.3, torch.arange(-1.0, 20.0))
+        yield lambda p=packet: p.n_scalar(torch.linspace(-1.5, 1.5, 13), 9)
+    yield lambda: a.special_zeta.self_scalar(2.5, y)
+    yield lambda: a.special_zeta.other_scalar(y + 1, 0.5)
+    yield lambda: a.embedding_renorm(x, torch.tensor([0, 2, 0]), 0.5, 2.0)
+    yield lambda: a.native_channel_shuffle(torch.randn(2, 6, 3), 3)
     yield lambda: a._addmm_activation(torch.randn(5), x, torch.randn(4, 5), use_gelu=False)
 
 
