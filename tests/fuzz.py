@@ -12,13 +12,10 @@ with the error that the CPU kernels make, and do not reach operators that jump (
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import sys
 import time
 import warnings
-
-os.environ.setdefault("TORCH_NEURONX_FALLBACK", "silent")
 
 import torch
 
