@@ -11,7 +11,6 @@ typedef struct geometry {
   bool transposed;
 } geometry;
 
-static int64_t listed(const tnx_arg *a, int i) { return a->kind == TNX_ARG_INTS ? a->dims[a->count == 1 ? 0 : i] : a->dim; }
 
 /* More output padding would be rows that no window reaches. */
 static bool output_padding_ok(tnx_builder *b, const geometry *g) {
@@ -41,7 +40,7 @@ static bool geometry_init(tnx_lower *l, tnx_value x, tnx_value weight, const tnx
     return false;
   }
   for (int i = 0; i < g->spatial; i++) {
-    g->kernel[i] = tnx_b_size(b, weight, i + 2), g->stride[i] = listed(a, i), g->pad[i] = listed(a + 1, i), g->dilation[i] = listed(a + 2, i), g->out_pad[i] = listed(a + 4, i);
+    g->kernel[i] = tnx_b_size(b, weight, i + 2), g->stride[i] = arg_listed(a, i, 0), g->pad[i] = arg_listed(a + 1, i, 0), g->dilation[i] = arg_listed(a + 2, i, 0), g->out_pad[i] = arg_listed(a + 4, i, 0);
     if (g->dilation[i] < 1) return tnx_b_fail(b, TNX_INVALID_ARGUMENT, "non-positive dilation is not supported"), false;
     if (g->kernel[i] < 1 || g->stride[i] < 1 || g->dilation[i] < 1) {
       tnx_b_fail(b, TNX_INVALID_ARGUMENT, "convolution: kernel, stride and dilation have to be positive");

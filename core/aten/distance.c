@@ -111,5 +111,5 @@ tnx_status lower_pdist_backward(tnx_lower *l, const tnx_arg *a, tnx_value *resul
   zeros = full_like_f(b, x, tnx_b_dtype(b, x), 0);
   if (tnx_b_size(b, x, 0) < 2 || tnx_b_size(b, x, 1) == 0) return give(l, results, zeros);
   tnx_value diff = pair_differences(b, x, &i, &j), g = norm_slope(b, diff, tnx_b_unsqueeze(b, a[0].value, 1), tnx_b_unsqueeze(b, a[3].value, 1), arg_number(a + 2, 2));
-  return give(l, results, tnx_b_put(b, tnx_b_put(b, zeros, i, g, 0, 1), j, neg(b, g), 0, 1));
+  return give(l, results, tnx_b_put(b, tnx_b_put(b, zeros, i, g, 0, ADD), j, neg(b, g), 0, ADD));
 }

@@ -2,7 +2,6 @@
  * to the next bag's; entries that are the padding index count for nothing. */
 #include "aten/family.h"
 
-enum { ADD = 1, MIN = 3, MAX = 4 }; /* PUT's modes */
 enum { BAG_SUM, BAG_MEAN, BAG_MAX };
 
 static tnx_value vector(tnx_builder *b, tnx_dtype t, double v, tnx_dim n) { return tnx_b_full(b, tnx_b_const_f(b, t, v), 1, &n); }

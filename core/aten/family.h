@@ -31,6 +31,12 @@ static inline bool arg_equals(const tnx_arg *a, double v) { return a->kind != TN
 static inline bool arg_by_value(const tnx_builder *b, const tnx_arg *a) { return a->kind == TNX_ARG_TENSOR && a->value != TNX_NO_TENSOR && (b->g->values.data[a->value].flags & TNX_VALUE_WRAPPED); }
 static inline bool arg_is_fraction(const tnx_builder *b, const tnx_arg *a) { return a->kind == TNX_ARG_FLOAT || (arg_by_value(b, a) && tnx_dtype_is_float((tnx_dtype)b->g->values.data[a->value].dtype)); }
 
+/* Entry i of a list of sizes for each spatial dimension, where one number stands for all; `none` for an empty or missing list. */
+static inline int64_t arg_listed(const tnx_arg *a, int i, int64_t none) {
+  if (a->kind != TNX_ARG_INTS) return arg_int(a, none);
+  return a->count == 0 ? none : a->dims[a->count == 1 ? 0 : i];
+}
+
 /* A memory_format argument decides how new results are laid out. */
 static inline void take_format(tnx_lower *l, const tnx_arg *a) {
   if (a->kind == TNX_ARG_INT) l->memory_format = (int)a->dim;
@@ -125,6 +131,7 @@ static inline bool differ(tnx_dim x, tnx_dim y) { return x != y && !tnx_dim_is_s
 static inline tnx_value dim_number(tnx_builder *b, tnx_dim d, tnx_dtype t) { return tnx_b_convert(b, tnx_b_dimval(b, d), t); }
 
 /* ---- small idioms ---- */
+enum { SET, ADD, MUL, MIN, MAX }; /* modes of SCATTER, PUT and INDEX_PUT (ops/ops.def) */
 static inline tnx_value add(tnx_builder *b, tnx_value x, tnx_value y) { return tnx_b_binary(b, TNX_OP_ADD, x, y); }
 static inline tnx_value sub(tnx_builder *b, tnx_value x, tnx_value y) { return tnx_b_binary(b, TNX_OP_SUB, x, y); }
 static inline tnx_value mul(tnx_builder *b, tnx_value x, tnx_value y) { return tnx_b_binary(b, TNX_OP_MUL, x, y); }
@@ -153,6 +160,19 @@ static inline bool same_sizes(const tnx_builder *b, tnx_value x, tnx_value y) {
 }
 /* A number as a constant of dtype t, as operators take it that store it: an error where t cannot hold it. Tensors and symbols pass. */
 tnx_value lower_stored_number(tnx_builder *b, const tnx_arg *number, tnx_dtype t);
+/* All elements in row-major order. */
+static inline tnx_value flattened(tnx_builder *b, tnx_value x) {
+  tnx_dim n = x ? tnx_b_numel(b, x) : 0;
+  return tnx_b_reshape(b, x, 1, &n);
+}
+/* 0 .. n - 1 along dimension dim of `rank`, the others of size 1. */
+static inline tnx_value axis_iota(tnx_builder *b, int rank, int dim, tnx_dim n) {
+  tnx_dim sizes[TNX_MAX_RANK];
+  for (int i = 0; i < rank; i++) sizes[i] = i == dim ? n : 1;
+  return tnx_b_iota(b, rank, sizes, dim);
+}
+/* The p-norm over these dimensions (n = 0: all), in the real dtype of x, which is one that PyTorch computes in. */
+tnx_value lower_norm_of(tnx_builder *b, tnx_value x, double p, const int *dims, int n, bool keepdim);
 /* softmax and log-softmax over one dimension, in x's dtype */
 tnx_value lower_softmax_of(tnx_builder *b, tnx_value x, int dim, bool log);
 /* How many of the sorted boundaries (1-d, or with x's other dimensions) are before each value, or not after it with `right`. */

@@ -197,7 +197,7 @@ static tnx_status sample_backward(tnx_lower *l, const tnx_arg *a, int spatial, t
   if (a[6].dims[0]) dx = tnx_b_full(b, tnx_b_const_f(b, s.acc, 0), 3, flat);
   for (int k = 0; k < combinations(&s) && b->status == TNX_OK; k++) {
     tnx_value at, w = combine(&s, k, -1, &at);
-    if (dx) dx = tnx_b_scatter(b, dx, over_channels(&s, at), mul(b, dy, tnx_b_unsqueeze(b, w, 1)), 2, 1);
+    if (dx) dx = tnx_b_scatter(b, dx, over_channels(&s, at), mul(b, dy, tnx_b_unsqueeze(b, w, 1)), 2, ADD);
     if (s.mode == NEAREST || !a[6].dims[1]) continue;
     /* what this element contributes to the loss, for a weight of 1 */
     tnx_value read = tnx_b_convert(b, tnx_b_gather(b, x, over_channels(&s, at), 2), s.acc);

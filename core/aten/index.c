@@ -1,20 +1,12 @@
 /* Indexed reads and writes: gather, scatter, advanced indexing, embedding. Masks whose true elements decide a size are not covered. */
 #include "aten/family.h"
 
-enum { SET, ADD, MUL, MIN, MAX }; /* modes of SCATTER, PUT, INDEX_PUT */
-
 static int dim_of(tnx_lower *l, const tnx_arg *a, tnx_value x) { return tnx_b_wrap_dim(&l->b, a->dim, tnx_b_rank(&l->b, x)); }
 
 /* A result computed on an operand that got a first dimension goes back to 0 dimensions. */
 static tnx_value like_rank(tnx_builder *b, tnx_value r, tnx_value x) {
   int first = 0;
   return r && tnx_b_rank(b, x) == 0 ? tnx_b_squeeze(b, r, &first, 1) : r;
-}
-
-static tnx_value flat(tnx_builder *b, tnx_value x) {
-  tnx_dim n = -1;
-  if (x && tnx_b_numel(b, x) == 0) n = 0;
-  return tnx_b_reshape(b, x, 1, &n);
 }
 
 /* ---- reads ---- */
@@ -47,7 +39,7 @@ tnx_status lower_take_along_dim(tnx_lower *l, const tnx_arg *a, tnx_value *resul
   tnx_builder *b = &l->b;
   tnx_value x = a[0].value, index = a[1].value;
   b->fault = TNX_FAULT_GATHER;
-  if (arg_none(a + 2)) return give(l, results, tnx_b_gather(b, flat(b, x), flat(b, index), 0));
+  if (arg_none(a + 2)) return give(l, results, tnx_b_gather(b, flattened(b, x), flattened(b, index), 0));
   int rank = tnx_b_rank(b, x), dim = dim_of(l, a + 2, x);
   if (rank != tnx_b_rank(b, index)) return tnx_fail(TNX_SHAPE, "torch.take_along_dim(): input and indices should have the same number of dimensions");
   tnx_dim sx[TNX_MAX_RANK], si[TNX_MAX_RANK];
@@ -64,17 +56,17 @@ tnx_status lower_take(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
   int dim = 0;
   b->fault = TNX_FAULT_TAKE;
-  return give(l, results, tnx_b_index(b, flat(b, a[0].value), &a[1].value, &dim, 1));
+  return give(l, results, tnx_b_index(b, flattened(b, a[0].value), &a[1].value, &dim, 1));
 }
 
 tnx_status lower_put(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
   int dim = 0;
-  tnx_value index = flat(b, a[1].value), src = flat(b, a[2].value);
+  tnx_value index = flattened(b, a[1].value), src = flattened(b, a[2].value);
   b->fault = TNX_FAULT_TAKE;
   if (!index || !src) return b->status;
   if (differ(tnx_b_size(b, index, 0), tnx_b_size(b, src, 0))) return tnx_fail(TNX_SHAPE, "put_(): Expected source and index to have the same number of elements");
-  tnx_value r = tnx_b_index_put(b, flat(b, a[0].value), src, &index, &dim, 1, arg_bool(a + 3) ? ADD : SET);
+  tnx_value r = tnx_b_index_put(b, flattened(b, a[0].value), src, &index, &dim, 1, arg_bool(a + 3) ? ADD : SET);
   return give(l, results, tnx_b_reshape(b, r, tnx_b_rank(b, a[0].value), tnx_b_sizes(b, a[0].value)));
 }
 
@@ -87,7 +79,7 @@ tnx_status lower_embedding(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
 /* Rows of the gradient summed into their weights; padding_idx gets none; by frequency: divided by how often the row was used. */
 tnx_status lower_embedding_dense_backward(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
-  tnx_value dy = a[0].value, index = flat(b, a[1].value);
+  tnx_value dy = a[0].value, index = flattened(b, a[1].value);
   if (!index) return b->status;
   b->fault = TNX_FAULT_ROW;
   tnx_dtype t = tnx_b_dtype(b, dy), acc = tnx_acc_of(t);
@@ -372,14 +364,14 @@ tnx_status lower_index_reduce(tnx_lower *l, const tnx_arg *a, tnx_value *results
 /* The i-th true element of the mask takes the i-th element of source. */
 tnx_status lower_masked_scatter(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
-  tnx_value x = a[0].value, mask = a[1].value, source = flat(b, a[2].value);
+  tnx_value x = a[0].value, mask = a[1].value, source = flattened(b, a[2].value);
   if (tnx_b_dtype(b, x) != tnx_b_dtype(b, a[2].value)) return tnx_fail(TNX_DTYPE, "masked_scatter: expected self and source to have same dtypes");
   tnx_dim sizes[TNX_MAX_RANK];
   int rank = tnx_b_broadcast_shape(b, tnx_b_rank(b, x), tnx_b_sizes(b, x), tnx_b_rank(b, mask), tnx_b_sizes(b, mask), sizes);
   if (rank < 0 || !source) return b->status;
   x = tnx_b_broadcast_to(b, x, rank, sizes), mask = tnx_b_convert(b, tnx_b_broadcast_to(b, mask, rank, sizes), TNX_BOOL);
   if (tnx_b_numel(b, source) == 0) return give(l, results, x);
-  tnx_value chosen = flat(b, mask), order = tnx_b_scan(b, TNX_OP_CUMSUM, tnx_b_convert(b, chosen, TNX_I64), 0);
+  tnx_value chosen = flattened(b, mask), order = tnx_b_scan(b, TNX_OP_CUMSUM, tnx_b_convert(b, chosen, TNX_I64), 0);
   tnx_value at = tnx_b_select(b, chosen, add_f(b, order, -1), tnx_b_const_i(b, TNX_I64, 0));
   b->fault = TNX_FAULT_MASKED_SCATTER;
   tnx_value taken = tnx_b_reshape(b, tnx_b_take(b, source, at, 0), rank, sizes);

@@ -3,11 +3,6 @@
 
 typedef struct window { int spatial, first; int64_t in[3], out[3], kernel[3], stride[3], pad[3], dilation[3]; } window;
 
-static int64_t listed(const tnx_arg *a, int i, int64_t none) {
-  if (a->kind != TNX_ARG_INTS) return arg_int(a, none);
-  return a->count == 0 ? none : a->dims[a->count == 1 ? 0 : i];
-}
-
 /* The windows' geometry; an empty stride list means the kernel's size. With `ceil` a last window may hang over the end, if it begins inside. */
 static bool window_init(tnx_lower *l, tnx_value x, int spatial, const tnx_arg *kernel, const tnx_arg *stride, const tnx_arg *pad, const tnx_arg *dilation, bool ceil_mode, window *w) {
   tnx_builder *b = &l->b;
@@ -21,7 +16,7 @@ static bool window_init(tnx_lower *l, tnx_value x, int spatial, const tnx_arg *k
     }
   for (int i = 0; i < spatial && ok; i++) {
     tnx_dim in = tnx_b_size(b, x, w->first + i);
-    int64_t k = listed(kernel, i, 1), s = listed(stride, i, k), p = listed(pad, i, 0), d = dilation ? listed(dilation, i, 1) : 1;
+    int64_t k = arg_listed(kernel, i, 1), s = arg_listed(stride, i, k), p = arg_listed(pad, i, 0), d = dilation ? arg_listed(dilation, i, 1) : 1;
     if (tnx_dim_is_symbolic(in) || k < 1 || s < 1 || d < 1 || p < 0 || p > k / 2) return tnx_b_fail(b, TNX_NOT_IMPLEMENTED, "pooling: geometry"), false;
     int64_t reach = in + 2 * p - d * (k - 1) - 1, out = reach < 0 ? 0 : (reach + (ceil_mode ? s - 1 : 0)) / s + 1;
     if (ceil_mode && (out - 1) * s >= in + p) out--;
@@ -62,9 +57,7 @@ static void window_dims(const window *w, int *dims) {
 
 /* A vector along spatial dimension i beside a result of first + spatial dimensions: the output position. */
 static tnx_value position(tnx_builder *b, const window *w, int i) {
-  tnx_dim n = w->out[i], sizes[5];
-  for (int j = 0; j < w->first + w->spatial; j++) sizes[j] = j == w->first + i ? n : 1;
-  return tnx_b_iota(b, w->first + w->spatial, sizes, w->first + i);
+  return axis_iota(b, w->first + w->spatial, w->first + i, w->out[i]);
 }
 
 /* ---- averages ---- */
@@ -165,7 +158,7 @@ static tnx_status max_pool_backward(tnx_lower *l, const tnx_arg *a, int spatial,
   for (int i = 0; i < spatial; i++) in[w.first] *= w.in[i], out[w.first] *= w.out[i];
   tnx_value zeros = tnx_b_full(b, tnx_b_const_f(b, acc, 0), w.first + 1, in);
   tnx_value g = tnx_b_reshape(b, tnx_b_convert(b, a[0].value, acc), w.first + 1, out), index = tnx_b_reshape(b, a[7].value, w.first + 1, out);
-  tnx_value r = tnx_b_convert(b, tnx_b_scatter(b, zeros, index, g, w.first, 1), t);
+  tnx_value r = tnx_b_convert(b, tnx_b_scatter(b, zeros, index, g, w.first, ADD), t);
   return give(l, results, tnx_b_reshape(b, r, tnx_b_rank(b, a[1].value), tnx_b_sizes(b, a[1].value)));
 }
 tnx_status lower_max_pool2d_backward(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return max_pool_backward(l, a, 2, results); }
@@ -197,7 +190,7 @@ static tnx_status adaptive(tnx_lower *l, tnx_value x, tnx_value like, const tnx_
   if (!tnx_dtype_is_float(t) || (first != 1 && first != 2)) return uncovered(l, "rank or dtype");
   tnx_value v = tnx_b_convert(b, x, acc);
   for (int i = 0; i < spatial; i++) {
-    tnx_dim in = tnx_b_size(b, backward ? like : x, first + i), out = backward ? tnx_b_size(b, x, first + i) : listed(out_size, i, 1);
+    tnx_dim in = tnx_b_size(b, backward ? like : x, first + i), out = backward ? tnx_b_size(b, x, first + i) : arg_listed(out_size, i, 1);
     if (tnx_dim_is_symbolic(in) || tnx_dim_is_symbolic(out) || in < 1 || out < 1) return uncovered(l, "sizes");
     tnx_value m = mean_matrix(b, out, in, acc);
     v = along(b, v, first + i, backward ? m : tnx_b_swap_dims(b, m, 0, 1));

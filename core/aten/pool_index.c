@@ -2,8 +2,6 @@
  * apart into columns. Elements are read and written by computed positions; spatial sizes are known. */
 #include "aten/family.h"
 
-static int64_t listed(const tnx_arg *a, int i) { return a->kind == TNX_ARG_INTS ? a->dims[a->count == 1 ? 0 : i] : a->dim; }
-
 /* x [planes.., in...]: `first` dimensions in front of the spatial ones. */
 typedef struct image { int first, spatial; int64_t in[3], flat; tnx_dim planes; } image;
 
@@ -38,7 +36,7 @@ static tnx_status spread_back(tnx_lower *l, tnx_value dy, tnx_value x, tnx_value
   if (!same_sizes(b, dy, index)) return tnx_fail(TNX_SHAPE, "gradient and indices have different sizes");
   tnx_dim in[2] = {m.planes, m.flat}, out[2] = {m.planes, o.flat};
   tnx_value zeros = tnx_b_full(b, tnx_b_const_f(b, acc, 0), 2, in);
-  tnx_value sum = tnx_b_scatter(b, zeros, tnx_b_reshape(b, index, 2, out), tnx_b_reshape(b, tnx_b_convert(b, dy, acc), 2, out), 1, 1);
+  tnx_value sum = tnx_b_scatter(b, zeros, tnx_b_reshape(b, index, 2, out), tnx_b_reshape(b, tnx_b_convert(b, dy, acc), 2, out), 1, ADD);
   return give(l, results, tnx_b_reshape(b, tnx_b_convert(b, sum, t), tnx_b_rank(b, x), tnx_b_sizes(b, x)));
 }
 
@@ -59,13 +57,6 @@ static tnx_status largest(tnx_lower *l, tnx_value x, const image *m, tnx_value a
 /* Coordinates along one spatial dimension, [.., out at 1 + i, .., tap at 1 + spatial + i], joined to flat positions, one dimension after another. */
 static tnx_value join_coordinate(tnx_builder *b, tnx_value flat, tnx_value coordinate, int64_t in) { return flat ? add(b, mul_f(b, flat, (double)in), coordinate) : coordinate; }
 
-/* The iota of one of the dimensions [planes, out..., taps...]. */
-static tnx_value axis(tnx_builder *b, int rank, int dim, int64_t n) {
-  tnx_dim sizes[8];
-  for (int i = 0; i < rank; i++) sizes[i] = i == dim ? n : 1;
-  return tnx_b_iota(b, rank, sizes, dim);
-}
-
 static tnx_value whole_places(tnx_builder *b, tnx_value at, const image *m, const int64_t *out, const int64_t *taps) {
   tnx_dim sizes[8] = {m->planes};
   for (int i = 0; i < m->spatial; i++) sizes[1 + i] = out[i], sizes[1 + m->spatial + i] = taps[i];
@@ -82,7 +73,7 @@ static tnx_status adaptive_max(tnx_lower *l, const tnx_arg *a, int spatial, tnx_
   if (!tnx_dtype_is_float(tnx_b_dtype(b, a[0].value))) return uncovered(l, "dtype");
   tnx_value at = 0;
   for (int i = 0; i < spatial; i++) {
-    int64_t in = m.in[i], o = out[i] = listed(a + 1, i);
+    int64_t in = m.in[i], o = out[i] = arg_listed(a + 1, i, 0);
     if (in < 1 || o < 1) return uncovered(l, "empty results");
     taps[i] = 1;
     for (int64_t j = 0; j < o; j++) {
@@ -91,10 +82,10 @@ static tnx_status adaptive_max(tnx_lower *l, const tnx_arg *a, int spatial, tnx_
     }
     all *= taps[i];
     int rank = 1 + 2 * spatial;
-    tnx_value j = axis(b, rank, 1 + i, o), begin = tnx_b_binary_f(b, TNX_OP_DIV, mul_f(b, j, (double)in), (double)o);
+    tnx_value j = axis_iota(b, rank, 1 + i, o), begin = tnx_b_binary_f(b, TNX_OP_DIV, mul_f(b, j, (double)in), (double)o);
     tnx_value end = tnx_b_binary_f(b, TNX_OP_DIV, add_f(b, mul_f(b, add_f(b, j, 1), (double)in), (double)(o - 1)), (double)o);
     /* windows that are smaller than the largest repeat their last element, which changes neither the maximum nor its first place */
-    tnx_value c = tnx_b_binary(b, TNX_OP_MIN, add(b, begin, axis(b, rank, 1 + spatial + i, taps[i])), add_f(b, end, -1));
+    tnx_value c = tnx_b_binary(b, TNX_OP_MIN, add(b, begin, axis_iota(b, rank, 1 + spatial + i, taps[i])), add_f(b, end, -1));
     at = join_coordinate(b, at, c, in);
   }
   return largest(l, a[0].value, &m, whole_places(b, at, &m, out, taps), all, out, results);
@@ -117,19 +108,19 @@ static tnx_status fractional_max(tnx_lower *l, const tnx_arg *a, int spatial, tn
   tnx_dim planes[2] = {m.planes, spatial};
   tnx_value samples = tnx_b_reshape(b, a[3].value, 2, planes), at = 0;
   for (int i = 0; i < spatial; i++) {
-    int64_t in = m.in[i], k = taps[i] = listed(a + 1, i), o = out[i] = listed(a + 2, i);
+    int64_t in = m.in[i], k = taps[i] = arg_listed(a + 1, i, 0), o = out[i] = arg_listed(a + 2, i, 0);
     if (o < 1 || k < 1 || o + k - 1 > in) return tnx_fail(TNX_SHAPE, "fractional pooling: the kernel or the result is larger than the input");
     all *= k;
     int rank = 1 + 2 * spatial;
     tnx_dim beside[7] = {m.planes, 1, 1, 1, 1, 1, 1};
-    tnx_value u = tnx_b_reshape(b, tnx_b_slice(b, samples, 1, spatial == 2 ? 1 - i : i, 1, 1), rank, beside), j = axis(b, rank, 1 + i, o);
+    tnx_value u = tnx_b_reshape(b, tnx_b_slice(b, samples, 1, spatial == 2 ? 1 - i : i, 1, 1), rank, beside), j = axis_iota(b, rank, 1 + i, o);
     tnx_value begin = tnx_b_const_i(b, TNX_I64, in - k);
     if (o > 1) {
       tnx_value alpha = divide(b, tnx_b_const_f(b, t, (double)(in - k)), tnx_b_const_f(b, t, (double)(o - 1)));
       tnx_value step = sub(b, tnx_b_convert(b, mul(b, add(b, tnx_b_convert(b, j, t), u), alpha), TNX_I64), tnx_b_convert(b, mul(b, u, alpha), TNX_I64));
       begin = tnx_b_select(b, compare_f(b, TNX_OP_EQ, j, (double)(o - 1)), begin, step);
     }
-    at = join_coordinate(b, at, add(b, begin, axis(b, rank, 1 + spatial + i, k)), in);
+    at = join_coordinate(b, at, add(b, begin, axis_iota(b, rank, 1 + spatial + i, k)), in);
   }
   return largest(l, a[0].value, &m, whole_places(b, at, &m, out, taps), all, out, results);
 }
@@ -155,7 +146,7 @@ static tnx_status unpool(tnx_lower *l, const tnx_arg *a, int spatial, tnx_value 
   tnx_dim sizes[TNX_MAX_RANK], to[2] = {m.planes, flat}, from[2] = {m.planes, m.flat};
   int rank = with_planes(b, a[0].value, &m, out, sizes);
   tnx_value zeros = tnx_b_full(b, tnx_b_const_f(b, tnx_b_dtype(b, a[0].value), 0), 2, to);
-  tnx_value v = tnx_b_scatter(b, zeros, tnx_b_reshape(b, a[1].value, 2, from), tnx_b_reshape(b, a[0].value, 2, from), 1, 0);
+  tnx_value v = tnx_b_scatter(b, zeros, tnx_b_reshape(b, a[1].value, 2, from), tnx_b_reshape(b, a[0].value, 2, from), 1, SET);
   return give(l, results, tnx_b_reshape(b, v, rank, sizes));
 }
 tnx_status lower_max_unpool2d(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return unpool(l, a, 2, results); }
@@ -168,7 +159,7 @@ typedef struct patches { int64_t kernel[2], dilation[2], pad[2], stride[2], out[
 /* kernel_size, dilation, padding, stride, over an image of these sizes */
 static bool patches_init(tnx_lower *l, const tnx_arg *a, const int64_t *in, patches *p) {
   for (int i = 0; i < 2; i++) {
-    p->kernel[i] = listed(a, i), p->dilation[i] = listed(a + 1, i), p->pad[i] = listed(a + 2, i), p->stride[i] = listed(a + 3, i);
+    p->kernel[i] = arg_listed(a, i, 0), p->dilation[i] = arg_listed(a + 1, i, 0), p->pad[i] = arg_listed(a + 2, i, 0), p->stride[i] = arg_listed(a + 3, i, 0);
     if (p->kernel[i] < 1 || p->dilation[i] < 1 || p->stride[i] < 1 || p->pad[i] < 0) return tnx_b_fail(&l->b, TNX_INVALID_ARGUMENT, "kernel, dilation and stride have to be positive"), false;
     int64_t reach = in[i] + 2 * p->pad[i] - p->dilation[i] * (p->kernel[i] - 1) - 1;
     if (reach < 0) return tnx_b_fail(&l->b, TNX_SHAPE, "the sliding blocks are larger than the image"), false;
@@ -217,10 +208,10 @@ tnx_status lower_col2im(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_value at = 0;
   for (int i = 0; i < 2; i++) {
     wide[i] = a[1].dims[i] + 2 * p.pad[i];
-    at = join_coordinate(b, at, add(b, mul_f(b, axis(b, 4, i, p.kernel[i]), (double)p.dilation[i]), mul_f(b, axis(b, 4, 2 + i, p.out[i]), (double)p.stride[i])), wide[i]);
+    at = join_coordinate(b, at, add(b, mul_f(b, axis_iota(b, 4, i, p.kernel[i]), (double)p.dilation[i]), mul_f(b, axis_iota(b, 4, 2 + i, p.out[i]), (double)p.stride[i])), wide[i]);
   }
   tnx_dim flat[2] = {planes, wide[0] * wide[1]}, src[2] = {planes, n}, index[1] = {n}, image_sizes[3] = {planes, wide[0], wide[1]};
-  tnx_value sum = tnx_b_put(b, tnx_b_full(b, tnx_b_const_f(b, acc, 0), 2, flat), tnx_b_reshape(b, at, 1, index), tnx_b_reshape(b, tnx_b_convert(b, x, acc), 2, src), 1, 1);
+  tnx_value sum = tnx_b_put(b, tnx_b_full(b, tnx_b_const_f(b, acc, 0), 2, flat), tnx_b_reshape(b, at, 1, index), tnx_b_reshape(b, tnx_b_convert(b, x, acc), 2, src), 1, ADD);
   sum = tnx_b_reshape(b, sum, 3, image_sizes);
   for (int i = 0; i < 2 && sum; i++) sum = tnx_b_slice(b, sum, 1 + i, p.pad[i], a[1].dims[i], 1);
   tnx_dim sizes[4] = {rank == 3 ? tnx_b_size(b, x, 0) : 1, columns / taps, a[1].dims[0], a[1].dims[1]};

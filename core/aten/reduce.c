@@ -99,23 +99,22 @@ VARIANCE(std_mean, true, true)
 
 /* ---- norms ---- */
 
+tnx_value lower_norm_of(tnx_builder *b, tnx_value x, double p, const int *dims, int n, bool keepdim) {
+  x = tnx_b_unary(b, TNX_OP_ABS, x);
+  if (!x) return 0;
+  if (isinf(p)) return reduce(b, p > 0 ? TNX_OP_REDUCE_MAX : TNX_OP_REDUCE_MIN, x, dims, n, keepdim);
+  if (p == 0) return reduce(b, TNX_OP_REDUCE_SUM, tnx_b_convert(b, compare_f(b, TNX_OP_NE, x, 0), tnx_b_dtype(b, x)), dims, n, keepdim);
+  if (p == 1) return reduce(b, TNX_OP_REDUCE_SUM, x, dims, n, keepdim);
+  if (p == 2) return tnx_b_unary(b, TNX_OP_SQRT, reduce(b, TNX_OP_REDUCE_SUM, mul(b, x, x), dims, n, keepdim));
+  return tnx_b_binary_f(b, TNX_OP_POW, reduce(b, TNX_OP_REDUCE_SUM, tnx_b_binary_f(b, TNX_OP_POW, x, p), dims, n, keepdim), 1 / p);
+}
+
 static tnx_status norm(tnx_lower *l, const tnx_arg *a, double p, const tnx_arg *dim, bool keepdim, const tnx_arg *dtype, tnx_value *results) {
   DIMS(dim);
   tnx_builder *b = &l->b;
   tnx_dtype in = arg_dtype(dtype, tnx_b_dtype(b, a[0].value)), t = tnx_dtype_real(in), acc = tnx_acc_of(t);
   if (tnx_dtype_is_integral(in)) return tnx_fail(TNX_DTYPE, "norm: Expected a floating point or complex tensor as input");
-  tnx_value x = tnx_b_unary(b, TNX_OP_ABS, tnx_b_convert(b, a[0].value, is_half(in) ? acc : in)), r;
-  if (isinf(p)) {
-    r = reduce(b, p > 0 ? TNX_OP_REDUCE_MAX : TNX_OP_REDUCE_MIN, x, dims, n, keepdim);
-  } else if (p == 0) {
-    r = reduce(b, TNX_OP_REDUCE_SUM, tnx_b_convert(b, compare_f(b, TNX_OP_NE, x, 0), acc), dims, n, keepdim);
-  } else if (p == 1) {
-    r = reduce(b, TNX_OP_REDUCE_SUM, x, dims, n, keepdim);
-  } else if (p == 2) {
-    r = tnx_b_unary(b, TNX_OP_SQRT, reduce(b, TNX_OP_REDUCE_SUM, mul(b, x, x), dims, n, keepdim));
-  } else {
-    r = tnx_b_binary_f(b, TNX_OP_POW, reduce(b, TNX_OP_REDUCE_SUM, tnx_b_binary_f(b, TNX_OP_POW, x, p), dims, n, keepdim), 1 / p);
-  }
+  tnx_value r = lower_norm_of(b, tnx_b_convert(b, a[0].value, is_half(in) ? acc : in), p, dims, n, keepdim);
   return give(l, results, tnx_b_convert(b, r, t));
 }
 tnx_status lower_vector_norm(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return norm(l, a, arg_number(a + 1, 2), a + 2, arg_bool(a + 3), a + 4, results); }

@@ -31,7 +31,7 @@ static tnx_value write_taps(tnx_builder *b, tnx_value dy, int dim, const taps *p
   tnx_dim sizes[TNX_MAX_RANK];
   for (int i = 0; i < rank; i++) sizes[i] = i == dim ? in : tnx_b_size(b, dy, i);
   tnx_value sum = tnx_b_full(b, tnx_b_const_f(b, tnx_b_dtype(b, dy), 0), rank, sizes);
-  for (int i = 0; i < p->n; i++) sum = tnx_b_put(b, sum, p->at[i], p->weight[i] ? mul(b, dy, beside(b, p->weight[i], rank, dim)) : dy, dim, 1);
+  for (int i = 0; i < p->n; i++) sum = tnx_b_put(b, sum, p->at[i], p->weight[i] ? mul(b, dy, beside(b, p->weight[i], rank, dim)) : dy, dim, ADD);
   return sum;
 }
 

@@ -103,7 +103,7 @@ tnx_status lower_histc(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   at = tnx_b_select(b, inside, tnx_b_convert(b, at, TNX_I64), tnx_b_const_i(b, TNX_I64, 0));
   at = tnx_b_binary_f(b, TNX_OP_MIN, at, (double)(bins - 1));
   tnx_value zeros = tnx_b_full(b, tnx_b_const_i(b, t, 0), 1, &n_bins);
-  return give(l, results, tnx_b_scatter(b, zeros, at, tnx_b_convert(b, inside, t), 0, 1));
+  return give(l, results, tnx_b_scatter(b, zeros, at, tnx_b_convert(b, inside, t), 0, ADD));
 }
 
 /* ---- histograms with edges ---- */
@@ -157,7 +157,7 @@ static tnx_value count_in_bins(tnx_lower *l, tnx_value x, const tnx_value *edges
     inside = d ? tnx_b_binary(b, TNX_OP_AND, inside, in) : in;
   }
   tnx_value each = weight ? select_f(b, inside, tnx_b_reshape(b, weight, 1, &rows), 0) : tnx_b_convert(b, inside, t);
-  tnx_value r = tnx_b_scatter(b, tnx_b_full(b, tnx_b_const_f(b, t, 0), 1, &total), at, each, 0, 1);
+  tnx_value r = tnx_b_scatter(b, tnx_b_full(b, tnx_b_const_f(b, t, 0), 1, &total), at, each, 0, ADD);
   r = tnx_b_reshape(b, r, dims, sizes);
   if (!density) return r;
   r = divide(b, r, reduce(b, TNX_OP_REDUCE_SUM, r, NULL, 0, false));

@@ -1,12 +1,6 @@
 /* Operators made of sorting, counting and indexed writes: positions of true elements, the mode, histograms, segments, norms of slices. */
 #include "aten/family.h"
 
-enum { SET, ADD, MUL, MIN, MAX }; /* modes of SCATTER and PUT */
-
-static tnx_value flat(tnx_builder *b, tnx_value x) {
-  tnx_dim n = x ? tnx_b_numel(b, x) : 0;
-  return tnx_b_reshape(b, x, 1, &n);
-}
 static tnx_value full_i(tnx_builder *b, tnx_dtype t, int64_t v, int rank, const tnx_dim *sizes) { return tnx_b_full(b, tnx_b_const_i(b, t, v), rank, sizes); }
 static tnx_value last_dim_squeezed(tnx_builder *b, tnx_value x, int dim) { return tnx_b_squeeze(b, x, &dim, 1); }
 
@@ -46,7 +40,7 @@ tnx_status lower_nonzero_static(tnx_lower *l, const tnx_arg *a, tnx_value *resul
   if (rank == 0) return give(l, results, full_i(b, TNX_I64, fill, 2, sizes));
   for (int d = 0; d < rank; d++)
     if (tnx_b_size(b, x, d) == 0) return give(l, results, full_i(b, TNX_I64, fill, 2, sizes));
-  tnx_value at = true_positions(b, tnx_b_convert(b, flat(b, x), TNX_BOOL), n, 0, &count);
+  tnx_value at = true_positions(b, tnx_b_convert(b, flattened(b, x), TNX_BOOL), n, 0, &count);
   tnx_value beyond = tnx_b_binary(b, TNX_OP_GE, tnx_b_iota(b, 1, &n, 0), count);
   for (int d = 0; d < rank; d++) {
     tnx_value c = tnx_b_select(b, beyond, tnx_b_const_i(b, TNX_I64, fill), coordinate(b, at, rank, tnx_b_sizes(b, x), d));
@@ -70,7 +64,7 @@ static tnx_status triangle_indices(tnx_lower *l, const tnx_arg *a, tnx_dtype t, 
   if (n == 0) return give(l, results, full_i(b, t, 0, 2, empty));
   tnx_value i = tnx_b_iota(b, 2, sizes, 0), j = tnx_b_iota(b, 2, sizes, 1), count;
   tnx_value inside = tnx_b_binary(b, lower ? TNX_OP_LE : TNX_OP_GE, sub(b, j, i), tnx_b_const_i(b, TNX_I64, offset));
-  tnx_value at = true_positions(b, flat(b, inside), n, 0, &count);
+  tnx_value at = true_positions(b, flattened(b, inside), n, 0, &count);
   tnx_value both[2] = {tnx_b_unsqueeze(b, coordinate(b, at, 2, sizes, 0), 0), tnx_b_unsqueeze(b, coordinate(b, at, 2, sizes, 1), 0)};
   return give(l, results, tnx_b_convert(b, tnx_b_concat(b, both, 2, 0), t));
 }
@@ -111,7 +105,7 @@ tnx_status lower_mode(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
 tnx_status lower_channel_shuffle(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
   tnx_value x = a[0].value;
-  int rank = tnx_b_rank(b, x), perm[TNX_MAX_RANK];
+  int rank = tnx_b_rank(b, x);
   if (rank < 3 || rank >= TNX_MAX_RANK) return tnx_fail(TNX_SHAPE, "channel_shuffle expects input with > 2 dims, but got input with %d dims", rank);
   tnx_dim groups = a[1].dim, channels = tnx_b_size(b, x, 1), sizes[TNX_MAX_RANK];
   if (tnx_dim_is_symbolic(groups) || tnx_dim_is_symbolic(channels)) return uncovered(l, "symbolic channels");
@@ -119,9 +113,7 @@ tnx_status lower_channel_shuffle(tnx_lower *l, const tnx_arg *a, tnx_value *resu
   if (channels % groups) return tnx_fail(TNX_INVALID_ARGUMENT, "Number of channels must be divisible by groups. Got %lld channels and %lld groups.", (long long)channels, (long long)groups);
   sizes[0] = tnx_b_size(b, x, 0), sizes[1] = groups, sizes[2] = channels / groups;
   for (int i = 2; i < rank; i++) sizes[i + 1] = tnx_b_size(b, x, i);
-  for (int i = 0; i <= rank; i++) perm[i] = i;
-  perm[1] = 2, perm[2] = 1;
-  tnx_value r = tnx_b_transpose(b, tnx_b_reshape(b, x, rank + 1, sizes), perm);
+  tnx_value r = tnx_b_swap_dims(b, tnx_b_reshape(b, x, rank + 1, sizes), 1, 2);
   return give(l, results, tnx_b_reshape(b, r, rank, tnx_b_sizes(b, x)));
 }
 
@@ -143,20 +135,11 @@ tnx_status lower_unfold_backward(tnx_lower *l, const tnx_arg *a, tnx_value *resu
   src = tnx_b_reshape(b, src, rank, merged);
   tnx_value index = add(b, tnx_b_binary(b, TNX_OP_MUL, tnx_b_iota(b, 2, grid, 0), tnx_b_dimval(b, a[4].dim)), tnx_b_iota(b, 2, grid, 1));
   tnx_value zeros = tnx_b_full(b, tnx_b_const_f(b, acc, 0), rank, sizes);
-  return give(l, results, tnx_b_convert(b, tnx_b_put(b, zeros, flat(b, index), src, d, ADD), t));
+  return give(l, results, tnx_b_convert(b, tnx_b_put(b, zeros, flattened(b, index), src, d, ADD), t));
 }
 
 /* ---- norms of slices ---- */
 
-/* The p-norm over these dimensions, kept with size 1; x of the accumulating dtype. */
-static tnx_value norm_of(tnx_builder *b, tnx_value x, double p, const int *dims, int n) {
-  tnx_value m = tnx_b_unary(b, TNX_OP_ABS, x);
-  if (p == INFINITY || p == -INFINITY) return reduce(b, p > 0 ? TNX_OP_REDUCE_MAX : TNX_OP_REDUCE_MIN, m, dims, n, true);
-  if (p == 0) return reduce(b, TNX_OP_REDUCE_SUM, tnx_b_convert(b, compare_f(b, TNX_OP_NE, m, 0), tnx_b_dtype(b, m)), dims, n, true);
-  if (p == 1) return reduce(b, TNX_OP_REDUCE_SUM, m, dims, n, true);
-  if (p == 2) return tnx_b_unary(b, TNX_OP_SQRT, reduce(b, TNX_OP_REDUCE_SUM, mul(b, m, m), dims, n, true));
-  return tnx_b_binary_f(b, TNX_OP_POW, reduce(b, TNX_OP_REDUCE_SUM, tnx_b_binary_f(b, TNX_OP_POW, m, p), dims, n, true), 1 / p);
-}
 /* What makes longer slices as long as max. */
 static tnx_value shortening(tnx_builder *b, tnx_value norm, double max) {
   tnx_value factor = divide(b, full_like_f(b, norm, tnx_b_dtype(b, norm), max), add_f(b, norm, 1e-7));
@@ -175,20 +158,20 @@ tnx_status lower_renorm(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   for (int i = 0; i < rank; i++)
     if (i != dim) dims[n++] = i;
   if (!x) return b->status;
-  tnx_value factor = shortening(b, norm_of(b, x, arg_number(a + 1, 2), dims, n), arg_number(a + 3, 0));
+  tnx_value factor = shortening(b, lower_norm_of(b, x, arg_number(a + 1, 2), dims, n, true), arg_number(a + 3, 0));
   return give(l, results, tnx_b_convert(b, mul(b, x, tnx_b_convert(b, factor, tnx_b_dtype(b, x))), t));
 }
 
 /* The rows named are read, shortened and written back; a row named twice is written twice alike. */
 tnx_status lower_embedding_renorm(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
-  tnx_value w = a[0].value, index = flat(b, a[1].value);
+  tnx_value w = a[0].value, index = flattened(b, a[1].value);
   tnx_dtype t = tnx_b_dtype(b, w);
   if (tnx_b_rank(b, w) != 2) return tnx_fail(TNX_SHAPE, "'self' must be 2-D");
   int column = 1;
   tnx_value rows = to_acc(b, tnx_b_take(b, w, index, 0));
   if (!rows) return b->status;
-  rows = mul(b, rows, shortening(b, norm_of(b, rows, arg_number(a + 3, 2), &column, 1), arg_number(a + 2, 0)));
+  rows = mul(b, rows, shortening(b, lower_norm_of(b, rows, arg_number(a + 3, 2), &column, 1, true), arg_number(a + 2, 0)));
   return give(l, results, tnx_b_put(b, w, index, tnx_b_convert(b, rows, t), 0, SET));
 }
 

@@ -78,10 +78,6 @@ static tnx_status median(tnx_lower *l, tnx_value x, const tnx_arg *dim, bool kee
   return with_index ? give2(l, results, v, i) : give(l, results, v);
 }
 
-static tnx_value flattened(tnx_builder *b, tnx_value x) {
-  tnx_dim n = tnx_b_numel(b, x);
-  return tnx_b_reshape(b, x, 1, &n);
-}
 tnx_status lower_median(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return median(l, flattened(&l->b, a[0].value), &first_dim, false, false, false, results); }
 tnx_status lower_nanmedian(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return median(l, flattened(&l->b, a[0].value), &first_dim, false, true, false, results); }
 tnx_status lower_median_dim(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return median(l, a[0].value, a + 1, arg_bool(a + 2), false, true, results); }
