@@ -80,8 +80,6 @@ static c10::DispatchKey meta_key(const c10::OperatorHandle& op) {
 
 std::optional<torch::jit::Stack> run_meta(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args) {
   if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) return std::nullopt;
-  // Its Meta kernel fails where there are no biases.
-  if (op.operator_name().name == "aten::_thnn_fused_lstm_cell") return std::nullopt;
   torch::jit::Stack stack;
   stack.reserve(args.size());
   for (const c10::IValue& v : args)
