@@ -14,7 +14,6 @@ from collections.abc import Callable
 import sympy
 import torch
 from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
-from torch.fx.experimental.symbolic_shapes import free_symbols
 from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Min, Mod, PythonMod
 
 from .. import _C
@@ -232,15 +231,9 @@ class Importer:
         count = sympy.Integer(1)
         for s in sizes:
             count = count * s
-        for s in count.free_symbols:
-            self.symbol(s)
-        order = self.symbol_order
         saved = state.place if isinstance(state, SavedState) else None
-        if count.is_Integer:
-            number = int(count)
-            self.random.append(Draw(lambda values: number, saved))
-        else:
-            self.random.append(Draw(lambda values: int(count.subs(dict(zip(order, values)))), saved))
+        number = self.evaluated(count)
+        self.random.append(Draw(number if callable(number) else lambda values: number, saved))
         return [self.builder.input(torch.int64, [], [], True) for _ in range(2)]
 
     def mutate(self, node: torch.fx.Node) -> Any:
@@ -325,7 +318,8 @@ class Importer:
             if isinstance(a, torch.fx.Node) and isinstance(self.env.get(a), SavedState):
                 results.append(("state", self.env[a].place))
             elif not isinstance(v, torch.Tensor):
-                results.append(("size", self.number(v)) if isinstance(v, torch.SymInt) else ("value", v))
+                number = self.number(v) if isinstance(v, torch.SymInt) else v
+                results.append(("size" if callable(number) else "value", number))
             elif a in self.input_of:
                 results.append(("arg", self.inputs[self.input_of[a]]))
             else:
@@ -368,10 +362,16 @@ class Importer:
         """An int, or for a symbolic size the function that gives it from the symbols' values."""
         if not isinstance(v, torch.SymInt):
             return int(v)
-        for s in free_symbols(v):
+        return self.evaluated(v.node.expr)
+
+    def evaluated(self, e: sympy.Expr) -> Any:
+        """The expression's value, or where it has symbols the function that gives it from theirs."""
+        if e.is_Integer:
+            return int(e)
+        for s in e.free_symbols:
             self.symbol(s)
-        expr, order = v.node.expr, self.symbol_order
-        return lambda values: int(expr.subs(dict(zip(order, values))))
+        order = self.symbol_order
+        return lambda values: int(e.subs(dict(zip(order, values))))
 
 
 def memory_of(node: torch.fx.Node) -> int:
