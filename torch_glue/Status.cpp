@@ -17,6 +17,8 @@ void raise_status(tnx_status status, const char* what) {
       TORCH_CHECK_NOT_IMPLEMENTED(false, text);
     case TNX_INDEX:
       TORCH_CHECK_INDEX(false, text);
+    case TNX_LINALG:
+      TORCH_CHECK_LINALG(false, text);
     case TNX_PARSE:
       TORCH_CHECK_VALUE(false, text);
     case TNX_BAD_FORK:

@@ -13,6 +13,7 @@ typedef struct tnx_lower {
   const tnx_row *row;
   uint32_t n_args;
   uint32_t n_results; /* set by lowerings whose count is not 1 */
+  const tnx_dim *strides[4]; /* of new results, where the operator decides them whatever the memory format; NULL: it does not */
   int memory_format;  /* of new results; set by lowerings with such an argument. PRESERVE: pointwise results keep their operand's order of dimensions */
 } tnx_lower;
 

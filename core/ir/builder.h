@@ -113,4 +113,11 @@ tnx_value tnx_b_addmm(tnx_builder *b, tnx_value add, tnx_value x, tnx_value y, d
 tnx_value tnx_b_attention(tnx_builder *b, tnx_value q, tnx_value k, tnx_value v, tnx_value mask, bool causal, double scale); /* lse: result + 1 */
 tnx_value tnx_b_attention_backward(tnx_builder *b, tnx_value dout, tnx_value q, tnx_value k, tnx_value v, tnx_value out, tnx_value lse, tnx_value mask,
                                    bool causal, double scale); /* dq; dk: + 1; dv: + 2 */
+
+/* ---- dense linear algebra, Fourier transforms ---- */
+/* Any LINALG operator but LU_PERMUTATION: operands of one batch; the first of its results, the others follow. */
+tnx_value tnx_b_linalg(tnx_builder *b, tnx_op op, const tnx_value *xs, int n, int check, int flag0, int flag1, double number);
+tnx_value tnx_b_lu_permutation(tnx_builder *b, tnx_value pivots, tnx_dim m); /* [.., k] -> [.., m] */
+/* FFT, RFFT (size: ignored) or IRFFT (size: of the result along dim). */
+tnx_value tnx_b_fft(tnx_builder *b, tnx_op op, tnx_value x, int dim, bool inverse, int norm, tnx_dim size);
 #endif

@@ -53,6 +53,8 @@ static void write_node(hlo_writer *w) {
     case TNX_CLASS_SCAN: hlo_scan(w); break;
     case TNX_CLASS_INDEX: hlo_index(w); break;
     case TNX_CLASS_PRODUCT: hlo_product(w); break;
+    case TNX_CLASS_LINALG: hlo_linalg(w); break;
+    case TNX_CLASS_FFT: hlo_fft(w); break;
     default: hlo_fail(w, TNX_NOT_IMPLEMENTED, "an unknown operator class");
   }
 }

@@ -5,6 +5,7 @@
  * pointers to follow, so a graph read from a text may be checked before anything else looks at it. */
 #include <string.h>
 
+#include "ir/linalg_shapes.h"
 #include "ir/text.h"
 #include "ops/faults.h"
 
@@ -528,6 +529,70 @@ static void check_product(check *c) {
   }
 }
 
+/* ---- dense linear algebra, Fourier transforms ---- */
+
+/* Binds the letters of a shape's dimensions behind the batch; letters that stand for what other sizes give are compared where they are known. */
+static bool linalg_value(const check *c, const tnx_value_data *v, const char *letters, const tnx_value_data *first, tnx_dim *bound, bool none) {
+  int batch = first->rank - 2, core = (int)strlen(letters);
+  if (v->rank != batch + core) return false;
+  for (int d = 0; d < batch; d++)
+    if (!same(c, v->sizes[d], first->sizes[d])) return false;
+  for (int d = 0; d < core; d++) {
+    tnx_dim size = v->sizes[batch + d], m = bound['m'], n = bound['n'], want = bound[(int)letters[d]];
+    bool known = constant(m) && constant(n);
+    switch (letters[d]) {
+      case 'l': want = known ? m < n ? m : n : size; break;
+      case 'x': want = known ? m < n ? n : m : size; break;
+      case 'p': want = c->n->ints[1] ? m : known ? m < n ? m : n : size; break;
+      case 'q': want = c->n->ints[1] ? n : known ? m < n ? m : n : size; break;
+      default: break;
+    }
+    if (none) want = 0;
+    if (want == -1) want = bound[(int)letters[d]] = size;
+    if (!same(c, size, want)) return false;
+  }
+  return true;
+}
+
+static void check_linalg(check *c) {
+  const tnx_node *n = c->n;
+  const tnx_linalg_shape *s = tnx_linalg_shape_of((tnx_op)n->op);
+  const tnx_value_data *first = in(c, 0);
+  tnx_dtype t = (tnx_dtype)first->dtype;
+  tnx_dim bound[128];
+  for (int i = 0; i < 128; i++) bound[i] = -1;
+  bound['1'] = 1;
+  REQUIRE(n->n_ints == 3 && n->n_floats == (n->op == TNX_OP_LSTSQ), "check and two flags; LSTSQ has a tolerance");
+  for (int i = 0; i < 3; i++) REQUIRE(constant(n->ints[i]) && n->ints[i] >= 0 && n->ints[i] <= UINT8_MAX, "flags are small numbers");
+  REQUIRE(first->rank >= 2, "matrices have two dimensions");
+  REQUIRE(n->op == TNX_OP_LU_PERMUTATION ? t == TNX_I32 : t == TNX_F32 || t == TNX_F64 || t == TNX_C64 || t == TNX_C128, "not defined for the dtype");
+  for (uint32_t i = 0; i < n->n_inputs; i++) {
+    REQUIRE(in(c, i)->dtype == tnx_linalg_dtype(s->in_types[i], t), "an operand has another dtype");
+    REQUIRE(linalg_value(c, in(c, i), s->in[i], first, bound, false), "the operands' shapes do not fit together");
+  }
+  for (uint32_t i = 0; i < n->n_results; i++) {
+    bool none = s->vectors >= 0 && strlen(s->out[i]) == 2 && !n->ints[1 + s->vectors];
+    REQUIRE(out(c, i)->dtype == tnx_linalg_dtype(s->out_types[i], t), "a result has another dtype");
+    REQUIRE(linalg_value(c, out(c, i), s->out[i], first, bound, none), "a result has another shape");
+  }
+}
+
+static void check_fft(check *c) {
+  const tnx_node *n = c->n;
+  const tnx_value_data *x = in(c, 0), *r = out(c, 0), *real = n->op == TNX_OP_IRFFT ? r : x, *cplx = n->op == TNX_OP_RFFT ? r : x;
+  REQUIRE(n->n_ints == 3 && n->n_floats == 0 && is_dim(n->ints[0], x->rank), "a dimension, the direction and the norm");
+  REQUIRE(n->ints[1] == (n->op == TNX_OP_FFT ? n->ints[1] != 0 : n->op == TNX_OP_IRFFT) && n->ints[2] >= 0 && n->ints[2] <= 2, "direction and norm");
+  REQUIRE(cplx->dtype == TNX_C64 || cplx->dtype == TNX_C128, "spectra are complex");
+  REQUIRE(same_but(c, x, r, n->op == TNX_OP_FFT ? -1 : n->ints[0]), "other dimensions stay");
+  if (n->op == TNX_OP_FFT) {
+    REQUIRE(x->dtype == r->dtype, "the dtype stays");
+  } else {
+    tnx_dim length = real->sizes[n->ints[0]];
+    REQUIRE(real->dtype == tnx_dtype_real((tnx_dtype)cplx->dtype), "the signal has the spectrum's real dtype");
+    REQUIRE(!constant(length) || same(c, cplx->sizes[n->ints[0]], length / 2 + 1), "half a spectrum has n / 2 + 1 elements");
+  }
+}
+
 /* ---- the graph as a whole ---- */
 
 static tnx_status check_exprs(const tnx_graph *g) {
@@ -578,6 +643,8 @@ static void check_node(check *c) {
     case TNX_CLASS_SCAN: check_scan(c); break;
     case TNX_CLASS_INDEX: check_index(c); break;
     case TNX_CLASS_PRODUCT: check_product(c); break;
+    case TNX_CLASS_LINALG: check_linalg(c); break;
+    case TNX_CLASS_FFT: check_fft(c); break;
     default: c->why = "an unknown operator class";
   }
 }

@@ -1,4 +1,5 @@
 /* Instances: a plan with its symbolic sizes bound. Kernels are chosen and parameter structs filled; only addresses are missing. */
+#include <math.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -256,6 +257,54 @@ static tnx_status bind_topk(binder *b, const tnx_step *s, tnxk_topk *c, tnxk_ker
   return tnxk_topk_select(c, tnx_cpu_isa(), workers_hint(), k);
 }
 
+static tnx_status bind_linalg(binder *b, const tnx_step *s, tnxk_linalg *p, tnxk_kernel *k) {
+  memset(p, 0, sizeof *p);
+  const tnx_layout *first = &s->layouts[0];
+  p->op = s->op;
+  p->dtype = first->dtype;
+  p->check = s->flags[0] != 0;
+  p->flags[0] = s->flags[1];
+  p->flags[1] = s->flags[2];
+  p->number = s->numbers[0];
+  p->batch_rank = first->rank - 2;
+  for (int d = 0; d < p->batch_rank; d++) p->batch[d] = val(b, first->sizes[d]);
+  for (uint32_t i = 0; i < s->n_layouts; i++) {
+    const tnx_layout *l = &s->layouts[i];
+    tnxk_matrices *x = &p->x[i];
+    int at = p->batch_rank, core = l->rank - at;
+    for (int d = 0; d < at; d++) x->bs[d] = val(b, l->strides[d]);
+    x->rows = core > 0 ? val(b, l->sizes[at]) : 1;
+    x->rs = core > 0 ? val(b, l->strides[at]) : 1;
+    x->cols = core > 1 ? val(b, l->sizes[at + 1]) : 1;
+    x->cs = core > 1 ? val(b, l->strides[at + 1]) : x->rows;
+    x->data = present;
+    patch(b, (size_t)((char *)&x->data - (char *)p), l);
+  }
+  b->fault_offset = (int32_t)offsetof(tnxk_linalg, fault);
+  return tnxk_linalg_select(p, k);
+}
+
+static tnx_status bind_fft(binder *b, const tnx_step *s, tnxk_fft *p, tnxk_kernel *k) {
+  memset(p, 0, sizeof *p);
+  const tnx_layout *in = &s->layouts[0], *out = &s->layouts[1], *signal = s->op == TNXK_FFT_TO_REAL ? out : in;
+  p->kind = s->op;
+  p->inverse = s->flags[1];
+  p->is_double = in->dtype == TNX_F64 || in->dtype == TNX_C128;
+  p->n = val(b, signal->sizes[s->dim]);
+  p->scale = s->flags[2] == 0 ? 1 : s->flags[2] == 1 ? 1 / sqrt((double)p->n) : 1 / (double)p->n;
+  p->rank = in->rank - 1;
+  rows(b, in, s->dim, p->sizes, p->in_st, &p->in_step);
+  rows(b, out, s->dim, NULL, p->out_st, &p->out_step);
+  p->in = p->out = present;
+  patch(b, offsetof(tnxk_fft, in), in);
+  patch(b, offsetof(tnxk_fft, out), out);
+  TNX_TRY(tnxk_fft_select(p, tnx_cpu_isa(), workers_hint(), k));
+  void *memory = tnx_arena_alloc(&b->inst->arena, tnxk_fft_table_bytes(p));
+  if (!memory) return tnx_fail(TNX_OUT_OF_MEMORY, "out of host memory in the planner");
+  tnxk_fft_prepare(p, memory);
+  return TNX_OK;
+}
+
 static tnx_status bind_step(binder *b, const tnx_step *s, tnx_bound_step *out) {
   union {
     tnxk_program_args program;
@@ -266,6 +315,8 @@ static tnx_status bind_step(binder *b, const tnx_step *s, tnx_bound_step *out) {
     tnxk_index index;
     tnxk_scan scan;
     tnxk_topk topk;
+    tnxk_linalg linalg;
+    tnxk_fft fft;
   } u;
   size_t bytes = 0;
   b->n_patches = 0;
@@ -285,6 +336,8 @@ static tnx_status bind_step(binder *b, const tnx_step *s, tnx_bound_step *out) {
     case TNX_STEP_GATHER:
     case TNX_STEP_SCATTER: bytes = sizeof u.index; TNX_TRY(bind_indexed(b, s, &u.index, k)); break;
     case TNX_STEP_SCAN: bytes = sizeof u.scan; TNX_TRY(bind_scan(b, s, &u.scan, k)); break;
+    case TNX_STEP_LINALG: bytes = sizeof u.linalg; TNX_TRY(bind_linalg(b, s, &u.linalg, k)); break;
+    case TNX_STEP_FFT: bytes = sizeof u.fft; TNX_TRY(bind_fft(b, s, &u.fft, k)); break;
     default: bytes = sizeof u.topk; TNX_TRY(bind_topk(b, s, &u.topk, k)); break;
   }
   out->params = tnx_arena_copy(&b->inst->arena, &u, bytes);
@@ -295,6 +348,7 @@ static tnx_status bind_step(binder *b, const tnx_step *s, tnx_bound_step *out) {
   out->fault = s->fault;
   if (s->kind == TNX_STEP_GATHER || s->kind == TNX_STEP_SCATTER)
     for (int t = 0; t < u.index.n_index; t++) out->fault_dim[t] = (uint8_t)s->dims[u.index.rank + 2 * t];
+  out->check = s->kind == TNX_STEP_LINALG ? s->flags[0] : 0;
   out->name = s->name;
   return out->params && out->patches ? TNX_OK : tnx_fail(TNX_OUT_OF_MEMORY, "out of host memory in the planner");
 }

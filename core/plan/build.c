@@ -356,6 +356,24 @@ static tnx_status emit_attention(tnx_planner *pl, const tnx_node *n) {
   return tnx_planner_step(pl, s, l, 10);
 }
 
+/* LINALG: operands, then results. FFT: the same. */
+static tnx_status emit_whole(tnx_planner *pl, const tnx_node *n) {
+  static const uint8_t ops[TNX_OP_COUNT] = {
+#define TNXK_LINALG(operation, n_in, n_out, function, needs) [TNX_OP_##operation] = TNXK_LINALG_##operation,
+#include "kernels/linalg/kernels.def"
+#undef TNXK_LINALG
+      [TNX_OP_FFT] = TNXK_FFT_COMPLEX, [TNX_OP_RFFT] = TNXK_FFT_FROM_REAL, [TNX_OP_IRFFT] = TNXK_FFT_TO_REAL};
+  tnx_layout l[TNXK_LINALG_OPERANDS + 1] = {{0}};
+  bool fft = tnx_op_get_info((tnx_op)n->op)->klass == TNX_CLASS_FFT;
+  tnx_step s = {.kind = fft ? TNX_STEP_FFT : TNX_STEP_LINALG, .op = ops[n->op], .name = tnx_op_get_info((tnx_op)n->op)->name};
+  for (uint32_t i = 0; i < 3; i++) s.flags[i] = (uint8_t)n->ints[i];
+  if (fft) s.dim = (int8_t)n->ints[0];
+  if (n->n_floats) s.numbers[0] = n->floats[0];
+  for (uint32_t i = 0; i < n->n_inputs; i++) TNX_TRY(tnx_planner_need(pl, n->inputs[i], &l[i]));
+  for (uint32_t i = 0; i < n->n_results; i++) TNX_TRY(tnx_planner_dest(pl, n->first + i, &l[n->n_inputs + i]));
+  return tnx_planner_step(pl, s, l, n->n_inputs + n->n_results);
+}
+
 static tnx_status emit(tnx_planner *pl, tnx_node_id id) {
   const tnx_node n = pl->g->nodes.data[id];
   switch (tnx_op_get_info((tnx_op)n.op)->klass) {
@@ -366,6 +384,8 @@ static tnx_status emit(tnx_planner *pl, tnx_node_id id) {
     case TNX_CLASS_SCAN: return emit_scan(pl, &n);
     case TNX_CLASS_PRODUCT:
       return n.op == TNX_OP_ATTENTION || n.op == TNX_OP_ATTENTION_BACKWARD ? emit_attention(pl, &n) : emit_product(pl, &n);
+    case TNX_CLASS_LINALG:
+    case TNX_CLASS_FFT: return emit_whole(pl, &n);
     default: { /* pointwise and reductions: in a group */
       uint32_t grp = pl->a.group[id];
       return pl->a.groups.data[grp].last == id ? tnx_planner_group(pl, grp) : TNX_OK;

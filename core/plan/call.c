@@ -146,7 +146,8 @@ static tnx_status add_outputs(tnx_lower *l, const tnx_call *c, const tnx_value *
       if (l->b.status != TNX_OK) return l->b.status;
       o.into = t;
     } else if (o.value) {
-      TNX_TRY(wanted_strides(l, c, o.value, &o.strides));
+      if (i < sizeof l->strides / sizeof *l->strides && l->strides[i]) o.strides = l->strides[i];
+      else TNX_TRY(wanted_strides(l, c, o.value, &o.strides));
     }
     if (!tnx_vec_push(&g->outputs, o)) return tnx_fail(TNX_OUT_OF_MEMORY, "out of host memory");
   }

@@ -9,8 +9,10 @@
 #include <stdatomic.h>
 
 #include "kernels/attention/attention.h"
+#include "kernels/fft/fft.h"
 #include "kernels/indexing/indexing.h"
 #include "kernels/kernel.h"
+#include "kernels/linalg/linalg.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/program/program.h"
 #include "kernels/scan/scan.h"
@@ -34,17 +36,18 @@ typedef struct tnx_buffer {
 
 typedef enum tnx_step_kind {
   TNX_STEP_PROGRAM, TNX_STEP_COPY, TNX_STEP_MATMUL, TNX_STEP_ATTENTION, TNX_STEP_ATTENTION_BACKWARD, TNX_STEP_GATHER, TNX_STEP_SCATTER,
-  TNX_STEP_SCAN, TNX_STEP_TOPK
+  TNX_STEP_SCAN, TNX_STEP_TOPK, TNX_STEP_LINALG, TNX_STEP_FFT
 } tnx_step_kind;
 
 typedef struct tnx_step {
   uint8_t kind;         /* tnx_step_kind */
-  uint8_t op;           /* SCATTER: tnxk_scatter_op; SCAN: tnxk_scan_op; TOPK: descending; ATTENTION*: causal; MATMUL: tnxk_act */
+  uint8_t op;           /* SCATTER: tnxk_scatter_op; SCAN: tnxk_scan_op; TOPK: descending; ATTENTION*: causal; MATMUL: tnxk_act; LINALG: tnxk_linalg_op; FFT: tnxk_fft_kind */
   uint8_t rank;         /* PROGRAM: of the space */
   uint8_t n_reduced;    /* PROGRAM */
   uint8_t fault;        /* GATHER, SCATTER: tnx_fault of an index out of range */
   bool wraps;           /* GATHER, SCATTER: negative indices count from the end */
-  int8_t dim;           /* SCAN, TOPK: dimension; GATHER, SCATTER: see step_index */
+  uint8_t flags[3];     /* LINALG, FFT: the node's ints */
+  int8_t dim;           /* SCAN, TOPK, FFT: dimension; GATHER, SCATTER: see step_index */
   const char *name;     /* the operator it came from, for messages */
   tnx_layout *layouts;  /* operands, in the order the kind gives them (see bind.c); buffer 0: absent */
   uint32_t n_layouts;
@@ -52,7 +55,7 @@ typedef struct tnx_step {
   tnxk_program program; /* PROGRAM; operand k is layouts[k], whose strides are already those over the space */
   const int8_t *dims;   /* GATHER, SCATTER: for each dimension of the iteration space: the dimension of the indexed operand it walks, or -1;
                            then for each index operand: the dimension it indexes, then the space dimension its first dimension lies on */
-  double numbers[2];    /* MATMUL: alpha, beta; ATTENTION: scale */
+  double numbers[2];    /* MATMUL: alpha, beta; ATTENTION: scale; LSTSQ: rcond */
 } tnx_step;
 
 typedef struct tnx_plan_input { uint8_t dtype, rank, flags; uint32_t host; /* host scalar number or TNX_NO_TENSOR */ } tnx_plan_input;
@@ -100,6 +103,7 @@ typedef struct tnx_bound_step {
   int32_t fault_offset; /* of a tnxk_fault * in params; -1: none */
   uint8_t fault;        /* tnx_fault that an index out of range is; 0: the code says it (programs) */
   uint8_t fault_dim[TNXK_INDEX_MAX]; /* the dimension each index walks */
+  uint8_t check;        /* LINALG: tnx_check */
   const char *name;
 } tnx_bound_step;
 

@@ -1,9 +1,11 @@
 /* Launching plans: the record that travels through the stream, and the loop over steps on its other side. */
 #include "plan/run.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "ops/checks.h"
 #include "ops/faults.h"
 
 typedef struct launch {
@@ -46,7 +48,24 @@ static tnx_status run_kernel(const tnxk_kernel *k, const void *params, tnx_pool 
   return TNX_OK;
 }
 
+/* What LAPACK's info means where it is an error, in PyTorch's words; unit: the matrix's place in the batch, -1 for a single one. */
+static tnx_status failed_check(uint8_t check, int64_t info, int64_t unit) {
+  static const struct { tnx_status status; const char *api, *text; } checks[TNX_CHECK_COUNT] = {
+      {TNX_LINALG, "linalg", "LAPACK reports %d"},
+#define TNX_CHECK(name, status, api, text) {TNX_##status, api, text},
+#include "ops/checks.def"
+#undef TNX_CHECK
+  };
+  char where[48] = "", why[320];
+  if (check == TNX_CHECK_EIG && info < 0) return tnx_fail(TNX_INVALID_ARGUMENT, "torch.linalg.eig: input tensor should not contain infs or NaNs.");
+  if (unit >= 0) snprintf(where, sizeof where, ": (Batch element %lld)", (long long)unit);
+  if (info < 0) snprintf(why, sizeof why, "The algorithm failed to converge because the input matrix contained non-finite values.");
+  else snprintf(why, sizeof why, checks[check].text, (int)info, (int)info);
+  return tnx_fail(checks[check].status, "%s%s: %s", checks[check].api, where, why);
+}
+
 static tnx_status fault_status(const tnx_bound_step *s, const tnxk_fault *f) {
+  if (s->check) return failed_check(s->check, f->value, f->limit);
   if (!s->fault) return tnx_fault_raise((tnx_fault)f->code, f->value, 0, f->limit);
   return tnx_fault_raise((tnx_fault)s->fault, f->value, s->fault_dim[f->code - 1], f->limit);
 }
@@ -54,7 +73,9 @@ static tnx_status fault_status(const tnx_bound_step *s, const tnxk_fault *f) {
 static tnx_status run_steps(const tnx_instance *inst, void *const *bufs, tnx_pool *pool) {
   _Alignas(64) unsigned char params[sizeof(tnxk_program_args) > sizeof(tnxk_index) ? sizeof(tnxk_program_args) : sizeof(tnxk_index)];
   _Static_assert(sizeof params >= sizeof(tnxk_attention_bwd) && sizeof params >= sizeof(tnxk_matmul) && sizeof params >= sizeof(tnxk_topk) &&
-                     sizeof params >= sizeof(tnxk_scan) && sizeof params >= sizeof(tnxk_copy), "the largest parameter struct");
+                     sizeof params >= sizeof(tnxk_scan) && sizeof params >= sizeof(tnxk_copy) && sizeof params >= sizeof(tnxk_linalg) &&
+                     sizeof params >= sizeof(tnxk_fft),
+                 "the largest parameter struct");
   for (uint32_t i = 0; i < inst->n_steps; i++) {
     const tnx_bound_step *s = &inst->steps[i];
     tnxk_fault fault = {0};

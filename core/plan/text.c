@@ -57,7 +57,7 @@ static void add_layout(text *t, const tnx_plan *p, const tnx_layout *l) {
 }
 
 tnx_status tnx_plan_text(const tnx_plan *p, char **text_out) {
-  static const char *const kinds[] = {"program", "copy", "matmul", "attention", "attention_backward", "gather", "scatter", "scan", "topk"};
+  static const char *const kinds[] = {"program", "copy", "matmul", "attention", "attention_backward", "gather", "scatter", "scan", "topk", "linalg", "fft"};
   static const char *const modes[] = {"map", "row", "reduce_inner", "reduce_outer"};
   text t = {0};
   add(&t, "plan %s: %u inputs, %u outputs, %u temporaries, %u steps\n", p->name, p->inputs.len, p->outputs.len, p->n_temps, p->steps.len);
