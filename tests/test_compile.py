@@ -187,17 +187,17 @@ def test_random_numbers_are_those_of_eager():
 
 def test_a_graph_that_is_not_covered_runs_by_operator_with_a_warning():
     def f(x):
-        return torch.linalg.inv(x)
+        return torch.special.airy_ai(x)
 
-    x = torch.randn(3, 3) + 3 * torch.eye(3)
+    x = torch.randn(3, 3)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         got = torch.compile(f, backend="neuron")(x.to("neuron"))
     torch.testing.assert_close(got.cpu(), f(x))
     assert any("operator by operator" in str(w.message) for w in seen)
-    with pytest.raises(Exception, match="linalg"):
+    with pytest.raises(Exception, match="airy"):
         torch.compile(f, backend="neuron", options={"fallback_execution": False})(x.to("neuron"))
-    torch_neuronx.clear_op_tracking()  # linalg is a counted fallback
+    torch_neuronx.clear_op_tracking()  # a counted fallback
 
 
 def test_unknown_option_and_mode():

@@ -7,6 +7,7 @@
 
 #include "ir/linalg_shapes.h"
 #include "ir/text.h"
+#include "ops/checks.h"
 #include "ops/faults.h"
 
 typedef struct check {
@@ -563,7 +564,8 @@ static void check_linalg(check *c) {
   for (int i = 0; i < 128; i++) bound[i] = -1;
   bound['1'] = 1;
   REQUIRE(n->n_ints == 3 && n->n_floats == (n->op == TNX_OP_LSTSQ), "check and two flags; LSTSQ has a tolerance");
-  for (int i = 0; i < 3; i++) REQUIRE(constant(n->ints[i]) && n->ints[i] >= 0 && n->ints[i] <= UINT8_MAX, "flags are small numbers");
+  static const tnx_dim limits[3] = {TNX_CHECK_COUNT, 4, 3};
+  for (int i = 0; i < 3; i++) REQUIRE(constant(n->ints[i]) && n->ints[i] >= 0 && n->ints[i] < limits[i], "the check or a flag is not one");
   REQUIRE(first->rank >= 2, "matrices have two dimensions");
   REQUIRE(n->op == TNX_OP_LU_PERMUTATION ? t == TNX_I32 : t == TNX_F32 || t == TNX_F64 || t == TNX_C64 || t == TNX_C128, "not defined for the dtype");
   for (uint32_t i = 0; i < n->n_inputs; i++) {

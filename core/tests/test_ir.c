@@ -1,5 +1,6 @@
 /* The program form: symbolic sizes, verifier, text form (round trip, malformed texts, failing allocations), the StableHLO writer's reach. */
 #include "base/alloc.h"
+#include "ops/checks.h"
 #include "ir/builder.h"
 #include "test.h"
 
@@ -157,9 +158,41 @@ static void special(tnx_builder *b) {
   for (int op = TNX_OP_GCD; op <= TNX_OP_LCM; op++) output(b, tnx_b_binary(b, (tnx_op)op, i, tnx_b_unary(b, TNX_OP_NOT, i)));
 }
 
-/* special is the last one: it has no StableHLO. */
-static void (*const builders[])(tnx_builder *) = {pointwise, movement, collective, products, symbolic, constants, special};
-enum { BUILDERS = sizeof builders / sizeof *builders, HLO_BUILDERS = BUILDERS - 1 };
+static void transforms(tnx_builder *b) {
+  tnx_dim sizes[3] = {2, 3, 3}, signal[2] = {4, 6};
+  tnx_value a = input(b, TNX_F64, 3, sizes), x = input(b, TNX_C64, 2, signal), both[2] = {a, a};
+  tnx_value l = tnx_b_linalg(b, TNX_OP_CHOLESKY, &a, 1, TNX_CHECK_NONE, 1, 0, 0);
+  output(b, l);
+  output(b, l + 1);
+  output(b, tnx_b_linalg(b, TNX_OP_TRIANGULAR_SOLVE, both, 2, TNX_CHECK_NONE, 3, 2, 0));
+  output(b, tnx_b_fft(b, TNX_OP_FFT, x, 0, true, 1, 0));
+  output(b, tnx_b_fft(b, TNX_OP_RFFT, tnx_b_unary(b, TNX_OP_REAL, x), 1, false, 2, 0));
+  output(b, tnx_b_fft(b, TNX_OP_IRFFT, x, 1, true, 0, 10));
+}
+
+/* What StableHLO has no operation for. */
+static void factorisations(tnx_builder *b) {
+  tnx_dim square[3] = {2, 3, 3}, tall[3] = {2, 5, 3};
+  tnx_value a = input(b, TNX_C128, 3, square), r = input(b, TNX_F32, 3, tall), both[2] = {r, r};
+  tnx_value lu = tnx_b_linalg(b, TNX_OP_LU, &a, 1, TNX_CHECK_SOLVE, 0, 0, 0), ldl = tnx_b_linalg(b, TNX_OP_LDL, &a, 1, TNX_CHECK_NONE, 1, 0, 0);
+  tnx_value qr = tnx_b_linalg(b, TNX_OP_QR, &r, 1, TNX_CHECK_NONE, 0, 0, 0), s[3] = {lu, lu + 1, a}, d[3] = {ldl, ldl + 1, a}, q[3] = {qr, qr + 1, r};
+  output(b, tnx_b_linalg(b, TNX_OP_LU_SOLVE, s, 3, TNX_CHECK_NONE, 2, 0, 0));
+  output(b, tnx_b_linalg(b, TNX_OP_LDL_SOLVE, d, 3, TNX_CHECK_NONE, 1, 0, 0));
+  output(b, tnx_b_lu_permutation(b, lu + 1, 4));
+  output(b, tnx_b_linalg(b, TNX_OP_QR_Q, q, 2, TNX_CHECK_NONE, 0, 0, 0));
+  output(b, tnx_b_linalg(b, TNX_OP_QR_APPLY, q, 3, TNX_CHECK_NONE, 1, 1, 0));
+  tnx_value svd = tnx_b_linalg(b, TNX_OP_SVD, &r, 1, TNX_CHECK_SVD, 1, 1, 0);
+  for (tnx_value i = 0; i < 3; i++) output(b, svd + i);
+  output(b, tnx_b_linalg(b, TNX_OP_SVD, &r, 1, TNX_CHECK_SVD, 0, 0, 0) + 1);
+  output(b, tnx_b_linalg(b, TNX_OP_EIGH, &a, 1, TNX_CHECK_EIGH, 0, 1, 0));
+  output(b, tnx_b_linalg(b, TNX_OP_EIG, &a, 1, TNX_CHECK_EIG, 1, 0, 0));
+  output(b, tnx_b_linalg(b, TNX_OP_LSTSQ, both, 2, TNX_CHECK_LSTSQ, 2, 0, 1e-6));
+  output(b, tnx_b_linalg(b, TNX_OP_MATRIX_EXP, &a, 1, TNX_CHECK_NONE, 0, 0, 0));
+}
+
+/* special and factorisations are the last ones: they have no StableHLO. */
+static void (*const builders[])(tnx_builder *) = {pointwise, movement, collective, products, symbolic, constants, transforms, special, factorisations};
+enum { BUILDERS = sizeof builders / sizeof *builders, HLO_BUILDERS = BUILDERS - 2 };
 
 static bool make(tnx_graph *g, int which) {
   if (tnx_graph_init(g, "all") != TNX_OK) return false;
