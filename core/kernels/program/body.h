@@ -38,7 +38,7 @@
 #define OP2_FD(NAME, F, D) OP2(NAME, F32, float, float, F) OP2(NAME, F64, double, double, D)
 #define OP2_FDI(NAME, F, D, I) OP2_FD(NAME, F, D) OP2(NAME, I64, int64_t, int64_t, I)
 
-/* float32 functions with a vector form for the usual arguments. The choice is made lane by lane, so that a lane's result does
+/* Functions with a vector form for the usual arguments. The choice is made lane by lane, so that a lane's result does
  * not depend on its neighbours; a tile of usual arguments needs no choices. */
 #define OP1_SPLIT(NAME, NEAR, FAST, SLOW)                                 \
   static void op_##NAME##_F32(OP_ARGS) {                                  \
@@ -61,23 +61,23 @@
       }                                                                   \
     }                                                                     \
   }
-#define OP2_SPLIT(NAME, NEAR, FAST, SLOW)                                 \
-  static void op_##NAME##_F32(OP_ARGS) {                                  \
-    float *d = dp;                                                        \
-    const float *a = ap, *b = bp;                                         \
+#define OP2_SPLIT(NAME, CT, T, NEAR, FAST, SLOW)                          \
+  static void op_##NAME##_##CT(OP_ARGS) {                                 \
+    T *d = dp;                                                            \
+    const T *a = ap, *b = bp;                                             \
     int all = 1;                                                          \
     for (int64_t i = 0; i < n; i++) {                                     \
-      float x = a[i], y = b[i];                                           \
+      T x = a[i], y = b[i];                                               \
       all &= NEAR;                                                        \
     }                                                                     \
     if (all) {                                                            \
       IVDEP for (int64_t i = 0; i < n; i++) {                             \
-        float x = a[i], y = b[i];                                         \
+        T x = a[i], y = b[i];                                             \
         d[i] = FAST;                                                      \
       }                                                                   \
     } else {                                                              \
       for (int64_t i = 0; i < n; i++) {                                   \
-        float x = a[i], y = b[i];                                         \
+        T x = a[i], y = b[i];                                             \
         d[i] = (NEAR) ? FAST : SLOW;                                      \
       }                                                                   \
     }                                                                     \
@@ -111,15 +111,15 @@ OP1_SPLIT(COS, vm_trig_near(x), vm_cos(x), cosf(x))
 OP1(COS, F64, double, double, cos(x))
 OP1_SPLIT(TAN, vm_trig_near(x), vm_tan(x), tanf(x))
 OP1(TAN, F64, double, double, tan(x))
-OP1_FD(ASIN, asinf(x), asin(x))
-OP1_FD(ACOS, acosf(x), acos(x))
-OP1_FD(ATAN, atanf(x), atan(x))
-OP1_FD(SINH, sinhf(x), sinh(x))
-OP1_FD(COSH, coshf(x), cosh(x))
+OP1_FD(ASIN, vm_asin(x), asin(x))
+OP1_FD(ACOS, vm_acos(x), acos(x))
+OP1_FD(ATAN, vm_atan(x), atan(x))
+OP1_FD(SINH, vm_sinh(x), sinh(x))
+OP1_FD(COSH, vm_cosh(x), cosh(x))
 OP1_FD(TANH, vm_tanh(x), tanh(x))
-OP1_FD(ASINH, asinhf(x), asinh(x))
-OP1_FD(ACOSH, acoshf(x), acosh(x))
-OP1_FD(ATANH, atanhf(x), atanh(x))
+OP1_FD(ASINH, vm_asinh(x), asinh(x))
+OP1_FD(ACOSH, vm_acosh(x), acosh(x))
+OP1_FD(ATANH, vm_atanh(x), atanh(x))
 OP1_FD(ERF, vm_erf(x), erf(x))
 OP1_FD(ERFC, erfcf(x), erfc(x))
 OP1_FD(ERFINV, prog_erfinv(x), prog_erfinv(x))
@@ -154,15 +154,22 @@ OP1(ISFINITE, F64, uint8_t, double, __builtin_fabs(x) < INFINITY)
 OP2_FDI(ADD, x + y, x + y, WRAP2(x, +, y))
 OP2_FDI(SUB, x - y, x - y, WRAP2(x, -, y))
 OP2_FDI(MUL, x * y, x * y, WRAP2(x, *, y))
-OP2_FDI(DIV, x / y, x / y, prog_idiv(x, y))
-OP2_FDI(FMOD, fmodf(x, y), fmod(x, y), prog_ifmod(x, y))
-OP2_FDI(REMAINDER, prog_remainderf(x, y), prog_remainder(x, y), prog_iremainder(x, y))
-OP2_FDI(FLOORDIV, prog_floordivf(x, y), prog_floordiv(x, y), prog_ifloordiv(x, y))
-OP2_SPLIT(POW, vm_pow_near(x, y), vm_pow(x, y), powf(x, y))
+OP2_FD(DIV, x / y, x / y)
+OP2_SPLIT(DIV, I64, int64_t, vm_idiv_near(x, y), vm_idiv(x, y), prog_idiv(x, y))
+OP2_SPLIT(FMOD, F32, float, vm_fmod_near(x, y), vm_fmod(x, y), fmodf(x, y))
+OP2(FMOD, F64, double, double, fmod(x, y))
+OP2_SPLIT(FMOD, I64, int64_t, vm_idiv_near(x, y), vm_ifmod(x, y), prog_ifmod(x, y))
+OP2_SPLIT(REMAINDER, F32, float, vm_fmod_near(x, y), vm_remainder(x, y), prog_remainderf(x, y))
+OP2(REMAINDER, F64, double, double, prog_remainder(x, y))
+OP2_SPLIT(REMAINDER, I64, int64_t, vm_idiv_near(x, y), vm_iremainder(x, y), prog_iremainder(x, y))
+OP2_SPLIT(FLOORDIV, F32, float, vm_fmod_near(x, y), vm_floordiv(x, y), prog_floordivf(x, y))
+OP2(FLOORDIV, F64, double, double, prog_floordiv(x, y))
+OP2_SPLIT(FLOORDIV, I64, int64_t, vm_idiv_near(x, y), vm_ifloordiv(x, y), prog_ifloordiv(x, y))
+OP2_SPLIT(POW, F32, float, vm_pow_near(x, y), vm_pow(x, y), powf(x, y))
 OP2(POW, F64, double, double, pow(x, y))
 OP2(POW, I64, int64_t, int64_t, prog_ipow(x, y))
-OP2_FD(ATAN2, atan2f(x, y), atan2(x, y))
-OP2_FD(HYPOT, hypotf(x, y), hypot(x, y))
+OP2_FD(ATAN2, vm_atan2(x, y), atan2(x, y))
+OP2_FD(HYPOT, vm_hypot(x, y), hypot(x, y))
 OP2_FD(ZETA, prog_zeta(x, y), prog_zeta(x, y))
 OP2_FD(IGAMMA, prog_igamma(x, y), prog_igamma(x, y))
 OP2_FD(IGAMMAC, prog_igammac(x, y), prog_igammac(x, y))
@@ -193,8 +200,27 @@ OP2(XOR, I64, int64_t, int64_t, x ^ y)
 OP2(AND, B8, uint8_t, uint8_t, x & y)
 OP2(OR, B8, uint8_t, uint8_t, x | y)
 OP2(XOR, B8, uint8_t, uint8_t, x ^ y)
-OP2(SHL, I64, int64_t, int64_t, (uint64_t)y < 64 ? WRAP2(x, <<, y & 63) : 0)
-OP2(SHR, I64, int64_t, int64_t, x >> ((uint64_t)y < 64 ? y : 63))
+/* Shifts: by one number as a rule, which vectors have an instruction for. */
+#define OP_SHIFT(NAME, ONE, EXPR)                                         \
+  static void op_##NAME##_I64(OP_ARGS) {                                  \
+    int64_t *d = dp, by = *(const int64_t *)bp;                           \
+    const int64_t *a = ap, *b = bp;                                       \
+    int same = (uint64_t)by < 64;                                         \
+    for (int64_t i = 0; i < n; i++) same &= b[i] == by;                   \
+    if (same) {                                                           \
+      IVDEP for (int64_t i = 0; i < n; i++) {                             \
+        uint64_t x = (uint64_t)a[i];                                      \
+        d[i] = (int64_t)(ONE);                                            \
+      }                                                                   \
+    } else {                                                              \
+      for (int64_t i = 0; i < n; i++) {                                   \
+        int64_t x = a[i], y = b[i];                                       \
+        d[i] = EXPR;                                                      \
+      }                                                                   \
+    }                                                                     \
+  }
+OP_SHIFT(SHL, x << by, (uint64_t)y < 64 ? WRAP2(x, <<, y) : 0)
+OP_SHIFT(SHR, ((x ^ (0 - (x >> 63))) >> by) ^ (0 - (x >> 63)), x >> ((uint64_t)y < 64 ? y : 63))
 #define OP_CMP(NAME, OP)                               \
   OP2(NAME, F32, uint8_t, float, x OP y)               \
   OP2(NAME, F64, uint8_t, double, x OP y)              \
@@ -233,23 +259,54 @@ static void op_CONST_F64(OP_ARGS) { op_CONST_F64_fill(dp, in->imm.f[0], n); }
 static void op_CONST_I64(OP_ARGS) { op_CONST_I64_fill(dp, in->imm.i, n); }
 static void op_CONST_B8(OP_ARGS) { op_CONST_B8_fill(dp, in->imm.i != 0, n); }
 
+/* A counter gives four words, and neighbouring lanes mostly ask for words of the same or the next counter: the words of all counters that a
+ * tile touches are computed side by side, then picked. Seed and offset are numbers of the call; lanes that differ in them, or are far apart,
+ * are computed one by one. */
+static inline __attribute__((always_inline)) void philox_round(uint32_t *c0, uint32_t *c1, uint32_t *c2, uint32_t *c3, uint32_t k0, uint32_t k1) {
+  uint64_t p0 = (uint64_t)0xD2511F53u * *c0, p1 = (uint64_t)0xCD9E8D57u * *c2;
+  uint32_t n0 = (uint32_t)(p1 >> 32) ^ *c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ *c3 ^ k1;
+  *c1 = (uint32_t)p1;
+  *c3 = (uint32_t)p0;
+  *c0 = n0;
+  *c2 = n2;
+}
+
 static void op_PHILOX_I64(OP_ARGS) {
+  enum { SIDE = 16, COUNTERS = PROG_TILE + SIDE };
   int64_t *d = dp;
   const int64_t *a = ap, *b = bp, *c = cp;
-  IVDEP for (int64_t i = 0; i < n; i++) {
-    uint64_t key = (uint64_t)a[i], ctr = (uint64_t)b[i] + ((uint64_t)c[i] >> 2);
-    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-    uint32_t c0 = (uint32_t)ctr, c1 = (uint32_t)(ctr >> 32), c2 = 0, c3 = 0;
-    for (int r = 0; r < 10; r++) {
-      uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
-      uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-      c1 = (uint32_t)p1;
-      c3 = (uint32_t)p0;
-      c0 = n0;
-      c2 = n2;
-      k0 += 0x9E3779B9u;
-      k1 += 0xBB67AE85u;
+  uint64_t key = (uint64_t)a[0], first = UINT64_MAX, last = 0;
+  int same = 1;
+  for (int64_t i = 0; i < n; i++) {
+    uint64_t at = (uint64_t)c[i] >> 2;
+    first = at < first ? at : first;
+    last = at > last ? at : last;
+    same &= (a[i] == a[0]) & (b[i] == b[0]);
+  }
+  if (same && last - first < PROG_TILE) {
+    uint32_t word[COUNTERS * 4];
+    int64_t counters = (int64_t)(last - first) + 1;
+    for (int64_t at = 0; at < counters; at += SIDE) {
+      uint32_t c0[SIDE], c1[SIDE], c2[SIDE], c3[SIDE], k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+      for (int j = 0; j < SIDE; j++) {
+        uint64_t ctr = (uint64_t)b[0] + first + (uint64_t)(at + j);
+        c0[j] = (uint32_t)ctr, c1[j] = (uint32_t)(ctr >> 32), c2[j] = 0, c3[j] = 0;
+      }
+      for (int r = 0; r < 10; r++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
+        for (int j = 0; j < SIDE; j++) philox_round(c0 + j, c1 + j, c2 + j, c3 + j, k0, k1);
+      for (int j = 0; j < SIDE; j++) {
+        uint32_t *w = word + (at + j) * 4;
+        w[0] = c0[j], w[1] = c1[j], w[2] = c2[j], w[3] = c3[j];
+      }
     }
+    for (int64_t i = 0; i < n; i++) d[i] = word[(uint64_t)c[i] - first * 4];
+    return;
+  }
+  IVDEP for (int64_t i = 0; i < n; i++) {
+    uint64_t each = (uint64_t)a[i], ctr = (uint64_t)b[i] + ((uint64_t)c[i] >> 2);
+    uint32_t k0 = (uint32_t)each, k1 = (uint32_t)(each >> 32);
+    uint32_t c0 = (uint32_t)ctr, c1 = (uint32_t)(ctr >> 32), c2 = 0, c3 = 0;
+    for (int r = 0; r < 10; r++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) philox_round(&c0, &c1, &c2, &c3, k0, k1);
     uint32_t w = (uint32_t)c[i] & 3;
     d[i] = w == 0 ? c0 : w == 1 ? c1 : w == 2 ? c2 : c3;
   }
@@ -271,8 +328,6 @@ static void op_PHILOX_I64(OP_ARGS) {
   CVT(CT, T, F8E5M2, float, tnx_f8e5m2_to_f32(tnx_f32_to_f8e5m2((float)x)))         \
   CVT(CT, T, F16, float, tnx_f16_to_f32(tnx_f32_to_f16((float)x)))                  \
   CVT(CT, T, BF16, float, tnx_bf16_to_f32(tnx_f32_to_bf16((float)x)))               \
-  CVT(CT, T, F32, float, (float)x)                                                  \
-  CVT(CT, T, F64, double, (double)x)                                                \
   CVT(CT, T, BOOL, uint8_t, x != 0)
 #define CVT_INTS(CT, T, NARROW)                                                     \
   CVT(CT, T, U8, int64_t, (uint8_t)(NARROW)x)                                       \
@@ -283,9 +338,28 @@ static void op_PHILOX_I64(OP_ARGS) {
   CVT(CT, T, U32, int64_t, (uint32_t)(int64_t)x)                                    \
   CVT(CT, T, I64, int64_t, (int64_t)x)                                              \
   CVT(CT, T, U64, int64_t, (int64_t)x)
+#define CVT_WIDE(CT, T) CVT(CT, T, F32, float, (float)x) CVT(CT, T, F64, double, (double)x)
+CVT_WIDE(F32, float)
+CVT_WIDE(F64, double)
+CVT_WIDE(B8, uint8_t)
 CVT_FLOATS(F32, float)
 CVT_FLOATS(F64, double)
 CVT_FLOATS(I64, int64_t)
+/* By way of double, which has vector instructions for it where 64-bit integers have none. */
+#define CVT_WHOLE(DT, R)                                                            \
+  static void cvt_I64_##DT(OP_ARGS) {                                               \
+    R *d = dp;                                                                      \
+    const int64_t *a = ap;                                                          \
+    int all = 1;                                                                    \
+    for (int64_t i = 0; i < n; i++) all &= vm_whole_near(a[i]);                     \
+    if (all) {                                                                      \
+      IVDEP for (int64_t i = 0; i < n; i++) d[i] = (R)vm_whole_f64(a[i]);           \
+    } else {                                                                        \
+      for (int64_t i = 0; i < n; i++) d[i] = (R)a[i];                               \
+    }                                                                               \
+  }
+CVT_WHOLE(F32, float)
+CVT_WHOLE(F64, double)
 CVT_FLOATS(B8, uint8_t)
 CVT_INTS(F32, float, int32_t)
 CVT_INTS(F64, double, int32_t)

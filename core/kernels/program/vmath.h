@@ -202,10 +202,9 @@ VM float vm_tan(float x) {
   return x == 0 ? x : v;
 }
 
-/* x^y of a positive finite normal x and a finite y; others are libm's. */
-VM int vm_pow_near(float x, float y) { return x >= 0x1p-126f && x < INFINITY && __builtin_fabsf(y) < INFINITY; }
-VM float vm_pow(float x, float y) {
-  double t = (double)y * vm_log_wide(x), m = t * 1.4426950408889634 + 0x1.8p52, k = m - 0x1.8p52;
+/* exp of |t| < 700; relative error below 1e-11. */
+VM double vm_exp_wide(double t) {
+  double m = t * 1.4426950408889634 + 0x1.8p52, k = m - 0x1.8p52;
   double r = PROG_FMAD(k, -0.69314718055994531, t), p = 1.0 / 362880;
   p = PROG_FMAD(p, r, 1.0 / 40320);
   p = PROG_FMAD(p, r, 1.0 / 5040);
@@ -216,8 +215,131 @@ VM float vm_pow(float x, float y) {
   p = PROG_FMAD(p, r, 0.5);
   p = PROG_FMAD(p, r, 1.0);
   p = PROG_FMAD(p, r, 1.0);
-  float v = (float)vm_f64((int64_t)((uint64_t)vm_i64(p) + ((uint64_t)vm_i64(m) << 52))); /* p * 2^k: the low bits of m hold k */
+  return vm_f64((int64_t)((uint64_t)vm_i64(p) + ((uint64_t)vm_i64(m) << 52))); /* p * 2^k: the low bits of m hold k */
+}
+
+/* x^y of a positive finite normal x and a finite y; others are libm's. */
+VM int vm_pow_near(float x, float y) { return x >= 0x1p-126f && x < INFINITY && __builtin_fabsf(y) < INFINITY; }
+VM float vm_pow(float x, float y) {
+  double t = (double)y * vm_log_wide(x);
+  float v = (float)vm_exp_wide(t);
   v = t > 89 ? INFINITY : v;
   return t < -104 ? 0.0f : v;
+}
+
+/* sinh and cosh: exp in double; below 1/2, where the difference of two exponentials loses digits, a series. */
+VM float vm_sinh(float x) {
+  double a = __builtin_fabs((double)x), e = vm_exp_wide(a > 100 ? 100.0 : a), z = a * a, p = 1.0 / 39916800;
+  p = PROG_FMAD(p, z, 1.0 / 362880);
+  p = PROG_FMAD(p, z, 1.0 / 5040);
+  p = PROG_FMAD(p, z, 1.0 / 120);
+  p = PROG_FMAD(p, z, 1.0 / 6);
+  p = PROG_FMAD(p * z, a, a);
+  float v = (float)(a < 0.5 ? p : 0.5 * (e - 1.0 / e));
+  v = __builtin_copysignf(v, x);
+  return x != x ? x : v;
+}
+VM float vm_cosh(float x) {
+  double a = __builtin_fabs((double)x), e = vm_exp_wide(a > 100 ? 100.0 : a);
+  float v = (float)(0.5 * (e + 1.0 / e));
+  return x != x ? x : v;
+}
+
+/* The inverse hyperbolic functions: logarithms in double; of tiny arguments, where 1 + u loses digits, the first terms. */
+VM float vm_asinh(float x) {
+  double a = __builtin_fabs((double)x), u = a + a * a / (1 + __builtin_sqrt(a * a + 1));
+  double w = a < 0x1p-10 ? a - a * a * a * (1.0 / 6) : vm_log_wide(1 + u);
+  float v = __builtin_copysignf((float)w, x);
+  return __builtin_fabsf(x) < INFINITY ? v : x;
+}
+VM float vm_acosh(float x) {
+  double t = (double)x - 1;
+  float v = (float)vm_log_wide(1 + (t + __builtin_sqrt(t * (t + 2))));
+  v = x < 1 || x != x ? NAN : v;
+  v = x == 1 ? 0.0f : v;
+  return x == INFINITY ? x : v;
+}
+VM float vm_atanh(float x) {
+  double a = __builtin_fabs((double)x), w = a < 0x1p-10 ? a + a * a * a * (1.0 / 3) : 0.5 * vm_log_wide((1 + a) / (1 - a));
+  float v = (float)w;
+  v = a == 1 ? INFINITY : v;
+  v = a <= 1 ? v : NAN;
+  return __builtin_copysignf(v, x);
+}
+
+/* The angle of (x, y): a series on the quotient of the smaller by the larger, above tan(pi/8) turned by pi/4. */
+VM double vm_angle(double y, double x) {
+  double a = __builtin_fabs(x), b = __builtin_fabs(y), most = a > b ? a : b, least = a > b ? b : a;
+  int turned = (least > most * 0.41421356237309503) | (least == INFINITY);
+  double above = turned ? least - most : least, below = turned ? least + most : most;
+  double q = above / below;
+  q = above == 0 || least == INFINITY ? 0.0 : q; /* 0 / 0, inf / inf */
+  double z = q * q, p = 1.0 / 25;
+  p = PROG_FMAD(p, z, -1.0 / 23);
+  p = PROG_FMAD(p, z, 1.0 / 21);
+  p = PROG_FMAD(p, z, -1.0 / 19);
+  p = PROG_FMAD(p, z, 1.0 / 17);
+  p = PROG_FMAD(p, z, -1.0 / 15);
+  p = PROG_FMAD(p, z, 1.0 / 13);
+  p = PROG_FMAD(p, z, -1.0 / 11);
+  p = PROG_FMAD(p, z, 1.0 / 9);
+  p = PROG_FMAD(p, z, -1.0 / 7);
+  p = PROG_FMAD(p, z, 1.0 / 5);
+  p = PROG_FMAD(p, z, -1.0 / 3);
+  p = PROG_FMAD(p * z, q, q);
+  p = turned ? p + 0.78539816339744831 : p;
+  p = b > a ? 1.5707963267948966 - p : p;
+  p = __builtin_copysign(1.0, x) < 0 ? 3.1415926535897931 - p : p;
+  p = x != x || y != y ? (double)NAN : p;
+  return __builtin_copysign(p, y);
+}
+VM float vm_atan2(float y, float x) { return (float)vm_angle(y, x); }
+VM float vm_atan(float x) { return (float)vm_angle(x, 1); }
+VM float vm_asin(float x) { return (float)vm_angle(x, __builtin_sqrt((1 - (double)x) * (1 + (double)x))); }
+VM float vm_acos(float x) { return (float)vm_angle(__builtin_sqrt((1 - (double)x) * (1 + (double)x)), x); }
+
+VM float vm_hypot(float x, float y) {
+  float v = (float)__builtin_sqrt((double)x * x + (double)y * y);
+  return __builtin_fabsf(x) == INFINITY || __builtin_fabsf(y) == INFINITY ? INFINITY : v;
+}
+
+/* fmod where the quotient has at most 28 bits: its product with y has 52, so that nothing is rounded, and the quotient of doubles
+ * does not reach the next whole number. */
+VM int vm_fmod_near(float x, float y) { return __builtin_fabsf(x) < __builtin_fabsf(y) * 0x1p28f && __builtin_fabsf(y) < INFINITY; }
+VM float vm_fmod(float x, float y) {
+  double q = __builtin_trunc((double)x / (double)y);
+  return __builtin_copysignf((float)((double)x - q * (double)y), x);
+}
+VM float vm_remainder(float x, float y) {
+  float r = vm_fmod(x, y), other = r + y;
+  int turn = (r != 0) & ((y < 0) != (r < 0));
+  return turn ? other : r;
+}
+VM float vm_floordiv(float x, float y) {
+  float r = vm_fmod(x, y), q = (x - r) / y, less = q - 1;
+  int turn = (r != 0) & ((y < 0) != (r < 0));
+  q = turn ? less : q;
+  float f = __builtin_floorf(q), up = f + 1, zero = __builtin_copysignf(0.0f, x / y);
+  f = q - f > 0.5f ? up : f;
+  return q == 0 ? zero : f;
+}
+
+/* ---- 64-bit integers of at most 50 bits, by way of double: 1.5 * 2^52 as a bit pattern and as a number are the same place ---- */
+
+VM int vm_whole_near(int64_t x) { return (uint64_t)x + ((uint64_t)1 << 50) < (uint64_t)1 << 51; }
+VM double vm_whole_f64(int64_t x) { return vm_f64((int64_t)((uint64_t)x + 0x4338000000000000u)) - 0x1.8p52; }
+VM int64_t vm_f64_whole(double x) { return (int64_t)((uint64_t)vm_i64(x + 0x1.8p52) - 0x4338000000000000u); }
+
+/* The quotients have a relative distance of at least 2^-50 from the whole numbers they are not. */
+VM int vm_idiv_near(int64_t x, int64_t y) { return vm_whole_near(x) & vm_whole_near(y) & (y != 0); }
+VM int64_t vm_idiv(int64_t x, int64_t y) { return vm_f64_whole(__builtin_trunc(vm_whole_f64(x) / vm_whole_f64(y))); }
+VM int64_t vm_ifloordiv(int64_t x, int64_t y) { return vm_f64_whole(__builtin_floor(vm_whole_f64(x) / vm_whole_f64(y))); }
+VM int64_t vm_ifmod(int64_t x, int64_t y) {
+  double a = vm_whole_f64(x), b = vm_whole_f64(y);
+  return vm_f64_whole(a - __builtin_trunc(a / b) * b);
+}
+VM int64_t vm_iremainder(int64_t x, int64_t y) {
+  double a = vm_whole_f64(x), b = vm_whole_f64(y);
+  return vm_f64_whole(a - __builtin_floor(a / b) * b);
 }
 #endif
