@@ -196,7 +196,7 @@ static tnx_status randperm(tnx_lower *l, const tnx_arg *a, tnx_dtype t, tnx_valu
   tnx_builder *b = &l->b;
   tnx_dim n = a[0].dim;
   if (!tnx_dim_is_symbolic(n) && n < 0) return tnx_fail(TNX_INVALID_ARGUMENT, "n must be non-negative");
-  tnx_value sorted = tnx_b_topk(b, integers(l, a, 0, UINT64_C(1) << 63, 1, &n), 0, n, false);
+  tnx_value sorted = tnx_b_topk(b, integers(l, a, 0, UINT64_C(1) << 63, 1, &n), 0, n, false, true);
   return give(l, results, sorted ? tnx_b_convert(b, sorted + 1, t) : 0);
 }
 tnx_status lower_randperm(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return randperm(l, a, arg_dtype(a + 1, TNX_I64), results); }
@@ -334,7 +334,7 @@ tnx_status lower_multinomial(tnx_lower *l, const tnx_arg *a, tnx_value *results)
     tnx_dtype acc = tnx_b_dtype(b, p);
     tnx_value score = divide(b, p, exponential(l, a, acc, rank, tnx_b_sizes(b, p)));
     if (k == 1) return give(l, results, reduce(b, TNX_OP_ARGMAX, score, &last, 1, true));
-    tnx_value best = tnx_b_topk(b, score, last, k, true);
+    tnx_value best = tnx_b_topk(b, score, last, k, true, true);
     return give(l, results, best ? best + 1 : 0);
   }
   tnx_value cdf = tnx_b_scan(b, TNX_OP_CUMSUM, tnx_b_convert(b, p, TNX_F64), last);

@@ -63,7 +63,7 @@ tnx_status lower_isin(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_dim flat = -1, count = tnx_b_numel(b, tests);
   if (!tnx_dim_is_symbolic(count) && count > 64 && !tnx_dtype_is_complex(t)) { /* found in sorted order */
     if (t == TNX_BOOL) x = tnx_b_convert(b, x, TNX_U8), tests = tnx_b_convert(b, tests, TNX_U8);
-    tnx_value order = tnx_b_topk(b, tnx_b_reshape(b, tests, 1, &count), 0, count, false);
+    tnx_value order = tnx_b_topk(b, tnx_b_reshape(b, tests, 1, &count), 0, count, false, true);
     tnx_value at = tnx_b_binary(b, TNX_OP_MIN, lower_count_before(b, order, x, false, TNX_I64), tnx_b_const_i(b, TNX_I64, count - 1));
     return give(l, results, tnx_b_binary(b, arg_bool(a + 3) ? TNX_OP_NE : TNX_OP_EQ, order ? tnx_b_take(b, order, at, 0) : 0, x));
   }

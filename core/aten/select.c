@@ -84,7 +84,7 @@ tnx_status lower_mode(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   if (rank == 0) return give2(l, results, x, tnx_b_const_i(b, TNX_I64, 0));
   tnx_dim n = tnx_b_size(b, x, d);
   if (tnx_dim_is_symbolic(n) || tnx_b_numel(b, x) == 0) return uncovered(l, "empty or symbolic");
-  tnx_value v = tnx_b_topk(b, t == TNX_BOOL ? tnx_b_convert(b, x, TNX_U8) : x, d, n, false), index = v + 1;
+  tnx_value v = tnx_b_topk(b, t == TNX_BOOL ? tnx_b_convert(b, x, TNX_U8) : x, d, n, false, true), index = v + 1;
   if (!v) return b->status;
   tnx_value at = tnx_b_iota(b, rank, tnx_b_sizes(b, v), d), best = 0;
   if (n > 1) {

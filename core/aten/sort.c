@@ -1,10 +1,10 @@
-/* Sorting and order statistics: all on TOPK, which is stable and takes NaN for the largest value. */
+/* Sorting and order statistics: all on TOPK, which takes NaN for the largest value. */
 #include "aten/family.h"
 
 typedef struct sorted { tnx_value values, index; int dim; } sorted;
 
 /* The first k along dim (k = 0 for all of them when `whole`). A 0-dim operand is its own order. */
-static sorted top(tnx_lower *l, tnx_value x, const tnx_arg *dim, tnx_dim k, bool whole, bool descending) {
+static sorted top(tnx_lower *l, tnx_value x, const tnx_arg *dim, tnx_dim k, bool whole, bool descending, bool stable) {
   tnx_builder *b = &l->b;
   int rank = tnx_b_rank(b, x), d = tnx_b_wrap_dim(b, dim->dim, rank);
   tnx_dtype t = tnx_b_dtype(b, x);
@@ -14,17 +14,17 @@ static sorted top(tnx_lower *l, tnx_value x, const tnx_arg *dim, tnx_dim k, bool
   tnx_dim size = tnx_b_size(b, x, d);
   if (whole) k = size;
   if (!tnx_dim_is_symbolic(k) && !tnx_dim_is_symbolic(size) && (k < 0 || k > size)) return (sorted){tnx_b_fail(b, TNX_SHAPE, "selected index k out of range"), 0, 0};
-  tnx_value v = tnx_b_topk(b, t == TNX_BOOL ? tnx_b_convert(b, x, TNX_U8) : x, d, k, descending);
+  tnx_value v = tnx_b_topk(b, t == TNX_BOOL ? tnx_b_convert(b, x, TNX_U8) : x, d, k, descending, stable);
   return v ? (sorted){tnx_b_convert(b, v, t), v + 1, d} : (sorted){0, 0, 0};
 }
 
 tnx_status lower_topk(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
-  sorted s = top(l, a[0].value, a + 2, a[1].dim, false, arg_bool(a + 3));
+  sorted s = top(l, a[0].value, a + 2, a[1].dim, false, arg_bool(a + 3), false);
   return give2(l, results, s.values, s.index);
 }
 
 static tnx_status sort(tnx_lower *l, const tnx_arg *a, const tnx_arg *dim, bool descending, bool only_index, tnx_value *results) {
-  sorted s = top(l, a[0].value, dim, 0, true, descending);
+  sorted s = top(l, a[0].value, dim, 0, true, descending, true);
   return only_index ? give(l, results, s.index) : give2(l, results, s.values, s.index);
 }
 tnx_status lower_sort(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return sort(l, a, a + 1, arg_bool(a + 2), false, results); }
@@ -34,7 +34,7 @@ tnx_status lower_argsort_stable(tnx_lower *l, const tnx_arg *a, tnx_value *resul
 
 static const tnx_arg first_dim = {.kind = TNX_ARG_INT, .dim = 0};
 
-tnx_status lower_msort(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return give(l, results, top(l, a[0].value, &first_dim, 0, true, false).values); }
+tnx_status lower_msort(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return give(l, results, top(l, a[0].value, &first_dim, 0, true, false, true).values); }
 
 /* Position `at` of the sorted dimension; the dimension goes unless keepdim. */
 static tnx_value pick(tnx_builder *b, tnx_value v, int dim, tnx_dim at, bool keepdim) {
@@ -47,14 +47,14 @@ tnx_status lower_kthvalue(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
   if (arg_symbolic(a + 1)) return uncovered(l, "symbolic k");
   if (a[1].dim < 1) return tnx_fail(TNX_INDEX, "kthvalue(): selected number k out of range for dimension %lld", (long long)a[2].dim);
-  sorted s = top(l, a[0].value, a + 2, a[1].dim, false, false);
+  sorted s = top(l, a[0].value, a + 2, a[1].dim, false, false, true);
   return give2(l, results, pick(b, s.values, s.dim, a[1].dim - 1, arg_bool(a + 3)), pick(b, s.index, s.dim, a[1].dim - 1, arg_bool(a + 3)));
 }
 
 /* The lower median. A NaN is the median of a row that has one, unless NaNs are to be skipped. */
 static tnx_status median(tnx_lower *l, tnx_value x, const tnx_arg *dim, bool keepdim, bool skip_nan, bool with_index, tnx_value *results) {
   tnx_builder *b = &l->b;
-  sorted s = top(l, x, dim, 0, true, false);
+  sorted s = top(l, x, dim, 0, true, false, true);
   if (!s.values) return b->status;
   if (tnx_b_rank(b, x) == 0) return with_index ? give2(l, results, s.values, s.index) : give(l, results, s.values);
   tnx_dim n = tnx_b_size(b, x, s.dim);

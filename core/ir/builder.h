@@ -96,7 +96,7 @@ tnx_value tnx_b_update_diagonal(tnx_builder *b, tnx_value base, tnx_value update
 /* op: TNX_OP_REDUCE_* or ARGMAX/ARGMIN. dims wrapped and distinct; n = 0: all dimensions. keepdim = false drops them. */
 tnx_value tnx_b_reduce(tnx_builder *b, tnx_op op, tnx_value x, const int *dims, int n, bool keepdim);
 tnx_value tnx_b_scan(tnx_builder *b, tnx_op op, tnx_value x, int dim); /* CUMMAX, CUMMIN: the positions are the result + 1 */
-tnx_value tnx_b_topk(tnx_builder *b, tnx_value x, int dim, tnx_dim k, bool descending); /* positions: result + 1 */
+tnx_value tnx_b_topk(tnx_builder *b, tnx_value x, int dim, tnx_dim k, bool descending, bool stable); /* positions: result + 1 */
 
 /* ---- indexing ---- */
 tnx_value tnx_b_take(tnx_builder *b, tnx_value x, tnx_value index, int dim);

@@ -138,14 +138,14 @@ tnx_value tnx_b_scan(tnx_builder *b, tnx_op op, tnx_value x, int dim) {
   return tnx_b_node(b, op, &x, 1, &d, 1, NULL, 0, types, op == TNX_OP_CUMMAX || op == TNX_OP_CUMMIN ? 2 : 1);
 }
 
-tnx_value tnx_b_topk(tnx_builder *b, tnx_value x, int dim, tnx_dim k, bool descending) {
+tnx_value tnx_b_topk(tnx_builder *b, tnx_value x, int dim, tnx_dim k, bool descending, bool stable) {
   if (b->status != TNX_OK || !x) return 0;
   int rank = tnx_b_rank(b, x);
-  tnx_dim ints[2] = {dim, descending}, sizes[TNX_MAX_RANK];
+  tnx_dim ints[3] = {dim, descending, stable}, sizes[TNX_MAX_RANK];
   copy_sizes(b, x, sizes);
   sizes[dim] = k;
   tnx_type types[2] = {{(uint8_t)tnx_b_dtype(b, x), (uint8_t)rank, sizes}, {TNX_I64, (uint8_t)rank, sizes}};
-  return tnx_b_node(b, TNX_OP_TOPK, &x, 1, ints, 2, NULL, 0, types, 2);
+  return tnx_b_node(b, TNX_OP_TOPK, &x, 1, ints, 3, NULL, 0, types, 2);
 }
 
 /* ---- indexing ---- */

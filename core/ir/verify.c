@@ -358,7 +358,7 @@ static void check_scan(check *c) {
   const tnx_dim *a = n->ints;
   const tnx_value_data *x = in(c, 0), *r = out(c, 0);
   bool topk = n->op == TNX_OP_TOPK, two = topk || n->op == TNX_OP_CUMMAX || n->op == TNX_OP_CUMMIN;
-  REQUIRE(n->n_floats == 0 && n->n_ints == (topk ? 2u : 1u), topk ? "dimension and direction" : "a dimension");
+  REQUIRE(n->n_floats == 0 && n->n_ints == (topk ? 3u : 1u), topk ? "dimension, direction and order of equals" : "a dimension");
   REQUIRE(is_dim(a[0], x->rank), "a dimension of the operand");
   REQUIRE(r->dtype == x->dtype, "values keep the dtype");
   REQUIRE(two ? !tnx_dtype_is_complex((tnx_dtype)x->dtype) : n->op == TNX_OP_LOGCUMSUMEXP ? is_float(x->dtype) : x->dtype != TNX_BOOL, "not defined for the dtype");
@@ -367,7 +367,7 @@ static void check_scan(check *c) {
     REQUIRE(same_shape(c, x, r), "a scan keeps the shape");
     return;
   }
-  REQUIRE(a[1] == 0 || a[1] == 1, "the direction is 0 or 1");
+  REQUIRE((a[1] == 0 || a[1] == 1) && (a[2] == 0 || a[2] == 1), "direction and order of equals are 0 or 1");
   REQUIRE(same_but(c, x, r, a[0]), "only the sorted dimension changes");
   REQUIRE(!constant(r->sizes[a[0]]) || !constant(x->sizes[a[0]]) || r->sizes[a[0]] <= x->sizes[a[0]], "more elements wanted than there are");
 }

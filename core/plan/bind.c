@@ -248,7 +248,8 @@ static tnx_status bind_topk(binder *b, const tnx_step *s, tnxk_topk *c, tnxk_ker
   rows(b, values, s->dim, NULL, c->values_st, &c->values_step);
   rows(b, index, s->dim, NULL, c->index_st, &c->index_step);
   c->dtype = in->dtype;
-  c->descending = s->op;
+  c->descending = s->op & 1;
+  c->stable = s->op & 2;
   c->in = c->values = present;
   c->index = (int64_t *)present;
   patch(b, offsetof(tnxk_topk, in), in);

@@ -249,7 +249,7 @@ static tnx_status emit_scan(tnx_planner *pl, const tnx_node *n) {
   TNX_TRY(tnx_planner_dest(pl, n->first, &l[1]));
   if (n->n_results > 1) TNX_TRY(tnx_planner_dest(pl, n->first + 1, &l[2]));
   tnx_step s = {.kind = n->op == TNX_OP_TOPK ? TNX_STEP_TOPK : TNX_STEP_SCAN, .dim = (int8_t)n->ints[0], .name = tnx_op_get_info((tnx_op)n->op)->name};
-  s.op = n->op == TNX_OP_TOPK ? (uint8_t)n->ints[1] : ops[n->op];
+  s.op = n->op == TNX_OP_TOPK ? (uint8_t)(n->ints[1] | n->ints[2] << 1) : ops[n->op];
   return tnx_planner_step(pl, s, l, 3);
 }
 

@@ -41,7 +41,7 @@ typedef enum tnx_step_kind {
 
 typedef struct tnx_step {
   uint8_t kind;         /* tnx_step_kind */
-  uint8_t op;           /* SCATTER: tnxk_scatter_op; SCAN: tnxk_scan_op; TOPK: descending; ATTENTION*: causal; MATMUL: tnxk_act; LINALG: tnxk_linalg_op; FFT: tnxk_fft_kind */
+  uint8_t op;           /* SCATTER: tnxk_scatter_op; SCAN: tnxk_scan_op; TOPK: descending, 2 if stable; ATTENTION*: causal; MATMUL: tnxk_act; LINALG: tnxk_linalg_op; FFT: tnxk_fft_kind */
   uint8_t rank;         /* PROGRAM: of the space */
   uint8_t n_reduced;    /* PROGRAM */
   uint8_t fault;        /* GATHER, SCATTER: tnx_fault of an index out of range */

@@ -79,7 +79,7 @@ static void collective(tnx_builder *b) {
   }
   output(b, tnx_b_reduce(b, TNX_OP_REDUCE_MAX, p, one, 1, true));
   for (int op = TNX_OP_CUMSUM; op <= TNX_OP_LOGCUMSUMEXP; op++) output(b, tnx_b_scan(b, (tnx_op)op, x, 1));
-  output(b, tnx_b_topk(b, x, 2, 3, true) + 1);
+  output(b, tnx_b_topk(b, x, 2, 3, true, true) + 1);
   output(b, tnx_b_take(b, x, i, 1));
   output(b, tnx_b_gather(b, x, j, 2));
   tnx_value two[2] = {i, tnx_b_unary(b, TNX_OP_NEG, i)};
@@ -350,7 +350,7 @@ static const struct { const char *text, *words; } refused[] = {
     {X23 "%2: float32[2, 3] = REDUCE_SUM %1 {0}\n", "size 1"},
     {X23 "%2: float32[1, 3] = ARGMAX %1 {0}\n", "int64"},
     {X23 "%2: float32[2, 3], %3: int32[2, 3] = CUMMAX %1 {0}\n", "int64"},
-    {X23 "%2: float32[2, 4], %3: int64[2, 4] = TOPK %1 {1, 1}\n", "more elements"},
+    {X23 "%2: float32[2, 4], %3: int64[2, 4] = TOPK %1 {1, 1, 1}\n", "more elements"},
     {X23 "%2: float32[2, 3] = TAKE %1, %1 {0}\n", "integer index"},
     {X23 "%2: int64[] = CONST {0}\n%3: float32[2] = TAKE %1, %2 {0}\n", "replace the dimension"},
     {X23 "%2: int64[4] = IOTA {0}\n%3: float32[4] = INDEX %1, %2 {0}\n", "replaces"},

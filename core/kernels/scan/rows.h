@@ -19,8 +19,8 @@ static inline int tnxk_scan_tile_dim(const tnxk_scan *p) {
 /* Can the scan be computed for this dtype? */
 bool tnxk_scan_has(tnx_dtype dtype, tnxk_scan_op op);
 
-/* Top-k by a bounded heap pays while k is a small part of n; beyond, the whole row is sorted. */
-static inline bool tnxk_topk_by_heap(const tnxk_topk *p) { return p->k <= p->n / 16; }
+/* Top-k by a bounded heap pays while k is a small part of n; beyond, the whole row is sorted. The CPU's order of equals says when. */
+static inline bool tnxk_topk_by_heap(const tnxk_topk *p) { return p->k <= p->n / (p->stable ? 16 : 64); }
 /* Keys of up to 4 bytes share a 64-bit word with a 32-bit position. */
 static inline bool tnxk_topk_narrow(const tnxk_topk *p) {
   return tnx_dtype_size((tnx_dtype)p->dtype) <= 4 && (uint64_t)p->n <= UINT32_MAX;

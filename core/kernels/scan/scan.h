@@ -21,7 +21,7 @@ typedef struct tnxk_scan {
 } tnxk_scan;
 tnx_status tnxk_scan_select(const tnxk_scan *p, tnx_isa isa, int workers, tnxk_kernel *out);
 
-/* The k first elements of each row in sorted order, with their positions. k == n is a full sort. Stable; NaN counts as the largest value. */
+/* The k first elements of each row in sorted order, with their positions. k == n is a full sort. NaN counts as the largest value. */
 typedef struct tnxk_topk {
   int32_t rank;
   int64_t sizes[TNXK_MAX_RANK];
@@ -33,6 +33,7 @@ typedef struct tnxk_topk {
   int64_t in_step, values_step, index_step;
   uint8_t dtype; /* every real type */
   bool descending;
+  bool stable; /* equals by position; else in the order of PyTorch's CPU kernel of topk */
 } tnxk_topk;
 tnx_status tnxk_topk_select(const tnxk_topk *p, tnx_isa isa, int workers, tnxk_kernel *out);
 #endif

@@ -3,13 +3,15 @@
  * An element becomes an unsigned key whose order is the wanted order: equal values (0 and -0, any two NaN) get equal keys, NaN the
  * largest. A (key, position) pair is then unique, and sorting pairs is the stable order. Keys of up to 4 bytes and the position
  * share one 64-bit word. Full sorts are least-significant-digit radix sorts over the bytes that differ; top-k with small k keeps
- * the k least pairs in a heap and skips chunks whose least key cannot enter.
+ * the k least pairs in a heap and skips chunks whose least key cannot enter. Where the order of equals is to be the CPU's (unstable.h),
+ * only keys are compared.
  * Worker scratch: the pairs (twice for a sort) and the digit counts. */
 #ifndef TNXK_SCAN_TOPK_BODY_H
 #define TNXK_SCAN_TOPK_BODY_H
 #include <stdlib.h>
 
 #include "kernels/scan/rows.h"
+#include "kernels/scan/unstable.h"
 
 /* Sign-magnitude floats of `bits` width: u is the pattern, inf that of +infinity (or one below the first NaN). */
 #define FLOAT_KEY(name, type, signed_type, sign, inf)                                        \
@@ -128,6 +130,10 @@ typedef struct pair {
 #define WIDE_KEY(x) ((x).key)
 ORDER(narrow, uint64_t, NARROW_LESS, NARROW_KEY)
 ORDER(wide, pair, WIDE_LESS, WIDE_KEY)
+#define NARROW_BEFORE(x, y) (NARROW_KEY(x) < NARROW_KEY(y))
+#define WIDE_BEFORE(x, y) (WIDE_KEY(x) < WIDE_KEY(y))
+UNSTABLE(narrow, uint64_t, NARROW_BEFORE)
+UNSTABLE(wide, pair, WIDE_BEFORE)
 
 /* The k least entries of a row, sorted; MAKE builds an entry, WORD is the key type. */
 #define TOP(name, E, WORD, MAKE, KEY)                                                                           \
@@ -146,7 +152,9 @@ ORDER(wide, pair, WIDE_LESS, WIDE_KEY)
       }                                                                                                         \
       for (; size < p->k && i < n; i++) {                                                                       \
         a[size++] = MAKE(keys[i], first + i);                                                                   \
-        if (size == p->k)                                                                                       \
+        if (size < p->k) continue;                                                                              \
+        if (!p->stable) name##_heap_make(a, size);                                                              \
+        else                                                                                                    \
           for (int64_t j = size / 2; j-- > 0;) name##_sift(a, size, j);                                         \
       }                                                                                                         \
       if (i == n) continue;                                                                                     \
@@ -155,15 +163,25 @@ ORDER(wide, pair, WIDE_LESS, WIDE_KEY)
       if (least >= KEY(a[0])) continue; /* equal keys at later positions stay out */                            \
       for (; i < n; i++) {                                                                                      \
         if (keys[i] >= KEY(a[0])) continue;                                                                     \
+        if (!p->stable) {                                                                                       \
+          name##_heap_put(a, size, 0, MAKE(keys[i], first + i));                                                \
+          continue;                                                                                             \
+        }                                                                                                       \
         a[0] = MAKE(keys[i], first + i);                                                                        \
         name##_sift(a, size, 0);                                                                                \
       }                                                                                                         \
+    }                                                                                                           \
+    if (!by_heap && !p->stable) {                                                                               \
+      name##_nth(a, p->k - 1, p->n);                                                                            \
+      name##_unstable_sort(a, p->k - 1);                                                                        \
+      return a;                                                                                                 \
     }                                                                                                           \
     if (!by_heap) {                                                                                             \
       size_t bytes = tnx_dtype_size((tnx_dtype)p->dtype);                                                       \
       return name##_radix(a, a + p->n, p->n, counts, (int)bytes);                                               \
     }                                                                                                           \
-    name##_heap_sort(a, size);                                                                                  \
+    if (p->stable) name##_heap_sort(a, size);                                                                   \
+    else name##_heap_unmake(a, size);                                                                           \
     return a;                                                                                                   \
   }
 #define NARROW_MAKE(key, at) ((uint64_t)(key) << 32 | (uint64_t)(at))
