@@ -5,25 +5,25 @@
 # Variables of the set-up: PYTHON, TORCH_INDEX_URL, VENV, JOBS (scripts/setup.sh explains them).
 SHELL := /bin/bash
 VENV ?= .venv
-export VENV
-PY := $(VENV)/bin/python
-BIN := $(abspath $(VENV)/bin)
 PROMPT ?=
 MODEL ?= build/models/SmolLM2-135M-Instruct
 ARGS ?=
-export PROMPT MODEL
+# Paths and sentences travel through the environment: spaces, quotes and dollars in them mean nothing to make or the shell.
+export VENV PROMPT MODEL
+override PROMPT := $(value PROMPT)
+PY := "$$VENV/bin/python"
 
 .PHONY: help setup build generate test test-c test-python test-sanitize fuzz bench lint wheel clean
+.NOTPARALLEL:
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-15s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F':.*## ' '{ printf "  make %-15s %s\n", $$1, $$2 }'
 
 setup: ## virtual environment, packages, build
 	@scripts/setup.sh run
 
 build: setup ## the native part, incremental (same as setup: what is done is skipped)
 
-# The words of PROMPT and MODEL travel through the environment: no quoting to break.
 generate: setup ## answers PROMPT on device neuron (ARGS="--static": compiled)
 	@$(PY) examples/generate.py --model "$$MODEL" $(ARGS) $${PROMPT:+-- "$$PROMPT"}
 
@@ -31,20 +31,19 @@ test: ## set-up, C tests, Python tests
 	@scripts/setup.sh run test
 	@$(MAKE) --no-print-directory test-c test-python
 
-test-c:
+test-c: ## C tests of what is built
 	@echo "== C tests =="
-	@PATH="$(BIN):$$PATH" ctest --test-dir build --output-on-failure --progress
+	@PATH="$$(cd "$$VENV/bin" && pwd):$$PATH" ctest --test-dir build --output-on-failure --progress
 
-test-python:
+test-python: ## Python tests of what is built (ARGS="tests/test_views.py -x")
 	@echo "== Python tests =="
 	@$(PY) -m pytest $(ARGS)
 
 fuzz: setup ## random programs on the device and on the CPU (ARGS=--seconds=3600)
 	@$(PY) tests/fuzz.py $(ARGS)
 
-test-sanitize: ## C tests under ASan + UBSan, then under TSan
-	@scripts/setup.sh run
-	@PATH="$(BIN):$$PATH" scripts/test_sanitize.sh
+test-sanitize: setup ## C tests under ASan + UBSan, then under TSan
+	@scripts/test_sanitize.sh
 
 bench: ## compares with PyTorch CPU, Inductor, llama.cpp and the memory's limit
 	@scripts/setup.sh run bench
@@ -54,10 +53,12 @@ lint: ## include order, headers as C11 and C++17, Python
 	@scripts/setup.sh run lint
 	@$(PY) scripts/check_includes.py
 	@scripts/check_headers.sh
-	@$(BIN)/ruff check torch_neuronx tests benchmarks examples scripts setup.py
+	@$(PY) -m ruff check torch_neuronx tests benchmarks examples scripts setup.py
 
+# setuptools keeps what it copied for earlier wheels, modules that are gone included.
 wheel: setup ## dist/torch_neuronx-*.whl
+	@rm -rf build/lib* build/bdist*
 	@$(PY) -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .
 
 clean: ## removes what was built, keeps .venv
-	rm -rf build build-* dist *.egg-info torch_neuronx/_C*.so torch_neuronx/libtnx*.so* .pytest_cache
+	rm -rf build build-* dist *.egg-info torch_neuronx/_C*.so torch_neuronx/libtnx*.so* .pytest_cache .ruff_cache

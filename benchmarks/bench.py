@@ -6,16 +6,20 @@ Same weights, same prompt, the same processors, one process for each contestant,
     neuron eager, neuron compiled (static cache), PyTorch CPU eager, Inductor (static cache, empty cache folder),
     llama.cpp on the 4-bit file (where llama-cpp-python is installed), and the limit set by the memory's bandwidth, measured here.
 
-Prints a table, ratios and the price of an operator call; writes benchmarks/results/<time>.json, and a plot where matplotlib is installed.
+Prints a table, ratios and the price of an operator call; writes benchmarks/results/<time>.json (after each contestant: an interrupted run
+keeps what it has; --report prints it), and a plot where matplotlib is installed. Ends with 1 where a contestant of this project did not finish.
 Close other programs first: on a busy machine the figures mean little, which is why the load is recorded with them.
 """
 import argparse
+import contextlib
 import datetime
 import importlib.util
 import json
 import os
 import pathlib
 import platform
+import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -42,22 +46,23 @@ def log(text: str) -> None:
 
 def bandwidth(threads: int, cpus: list[int]) -> float | None:
     """Bytes per second that this many threads read; None without a C compiler."""
-    program = pathlib.Path(tempfile.gettempdir()) / f"tnx-bandwidth-{os.getpid()}"
-    try:
-        subprocess.run([os.environ.get("CC", "cc"), "-O3", "-march=native", "-pthread", str(HERE / "bandwidth.c"), "-o", str(program)], check=True)
-        out = subprocess.run([str(program), str(threads), "256"], check=True, capture_output=True, text=True,
-                             preexec_fn=lambda: os.sched_setaffinity(0, cpus[:threads]))
-        return float(out.stdout)
-    except (OSError, subprocess.CalledProcessError) as error:
-        log(f"memory bandwidth not measured: {error}")
-        return None
-    finally:
-        program.unlink(missing_ok=True)
+    compiler = shlex.split(os.environ.get("CC") or "cc")
+    with tempfile.TemporaryDirectory(prefix="tnx-bench-") as scratch:  # readable by nobody else
+        program = f"{scratch}/bandwidth"
+        try:
+            subprocess.run([*compiler, "-O3", "-march=native", "-pthread", str(HERE / "bandwidth.c"), "-o", program], check=True)
+            out = subprocess.run([program, str(threads), "256"], check=True, capture_output=True, text=True,
+                                 preexec_fn=lambda: os.sched_setaffinity(0, cpus[:threads]))
+            return float(out.stdout)
+        except (OSError, subprocess.CalledProcessError) as error:
+            log(f"memory bandwidth not measured: {error}")
+            return None
 
 
 def prepare(folder: pathlib.Path) -> tuple[list[int], list[int]]:
     """The checkpoint every PyTorch contestant loads, and the two prompts as tokens."""
-    subprocess.run([sys.executable, str(ROOT / "scripts/prepare_model.py"), str(folder)], check=True)
+    if subprocess.run([sys.executable, str(ROOT / "scripts/prepare_model.py"), str(folder)]).returncode:
+        sys.exit("no model: see above")
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -72,34 +77,36 @@ def run(script: str, job: dict, timeout: float, threads: int) -> tuple[list[dict
         path = pathlib.Path(scratch) / "job.json"
         path.write_text(json.dumps(job))
         environment = dict(
-            os.environ, TORCHINDUCTOR_CACHE_DIR=f"{scratch}/inductor", TORCH_NEURONX_CACHE_DIR=f"{scratch}/neuron", TOKENIZERS_PARALLELISM="false",
-            HF_HUB_OFFLINE="1", OMP_NUM_THREADS=str(threads), TORCHINDUCTOR_COMPILE_THREADS=str(threads), PYTHONWARNINGS="ignore",
-            TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1")
+            os.environ, TORCHINDUCTOR_CACHE_DIR=f"{scratch}/inductor", TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1",
+            OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads), TORCH_NEURONX_NUM_THREADS=str(threads), NEURON_RT_NUM_CORES="1",
+            TORCHINDUCTOR_COMPILE_THREADS=str(threads), PYTHONWARNINGS="ignore", TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1")
+        environment.pop("NEURON_RT_VISIBLE_CORES", None)
         with open(f"{scratch}/out", "w+") as out, open(f"{scratch}/err", "w+") as err:
             why = None
-            try:
-                command = [sys.executable, str(HERE / script), str(path)]
-                code = subprocess.run(command, stdout=out, stderr=err, env=environment, timeout=timeout).returncode
-                if code:
-                    why = f"ended with code {code}"
-            except subprocess.TimeoutExpired:
-                why = f"not finished after {timeout:.0f} s"
+            command = [sys.executable, str(HERE / script), str(path)]
+            with subprocess.Popen(command, stdout=out, stderr=err, env=environment, start_new_session=True) as process:
+                try:
+                    if code := process.wait(timeout):
+                        why = f"ended with code {code}"
+                except subprocess.TimeoutExpired:
+                    why = f"not finished after {timeout:.0f} s"
+                finally:  # its helpers too, such as Inductor's compile workers: the next contestant has the machine for itself
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
             out.seek(0)
             err.seek(0)
-            lines = []
-            for line in out:
-                if line.startswith("{"):
-                    lines.append(json.loads(line))
-            if why:
+            lines = [json.loads(line) for line in out if line.startswith("{") and line.endswith("}\n")]
+            if why and process.returncode != -signal.SIGKILL:
                 tail = [line.strip() for line in err.read().splitlines() if line.strip()]
-                why += f": {tail[-1][:300]}" if tail and "finished" not in why else ""
+                why += f": {tail[-1][:300]}" if tail else ""
             return lines, why
 
 
-def measure(args, cpus: list[int]) -> dict:
+def measure(args, cpus: list[int], save) -> dict:
     results: dict = {
         "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-        "machine": {"cpu": cpu_name(), "cpus_used": len(cpus), "kernel": platform.release(), "load_before": os.getloadavg()},
+        "machine": {"cpu": cpu_name(), "cpus_used": len(cpus), "kernel": platform.release(), "load_before": os.getloadavg(),
+                    "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith(("TNX_", "NEURON_", "TORCH_NEURONX_"))}},
         "dtype": args.dtype, "rounds": args.rounds, "new_tokens": args.new_tokens, "contestants": {}, "operators": [],
     }
     folder = ROOT / "build/models/SmolLM2-135M-Instruct"
@@ -127,15 +134,18 @@ def measure(args, cpus: list[int]) -> dict:
             figures["incomplete"] = why
         log(f"{name}: " + (why or "done") + (f", decode {figures['decode_tps']:.1f} tokens/s" if "decode_tps" in figures else ""))
         results["contestants"][name] = figures
+        save(results)
     if not args.only or "operators" in args.only:
         log("operator calls: running")
         results["operators"], why = run("operators.py", {**base, "device": "neuron", "calls": args.calls}, args.timeout, len(cpus))
         if why:
             log(f"operator calls: {why}")
+        save(results)
     # Other guests of the machine come and go: the better of the measurements before and after is the limit.
     for n in results["bandwidth"]:
         results["bandwidth"][n] = max(filter(None, (results["bandwidth"][n], bandwidth(n, cpus))), default=None)
     results["machine"]["load_after"] = os.getloadavg()
+    save(results)
     return results
 
 
@@ -155,7 +165,8 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2, help="processors for every contestant (default 2)")
     parser.add_argument("--timeout", type=float, default=1500, help="seconds for one contestant")
     parser.add_argument("--quick", action="store_true", help="3 rounds, 24 tokens, 600 s at most for each")
-    parser.add_argument("--only", action="append", metavar="NAME", help=f"one of {', '.join(CONTESTANTS)}, operators; may be repeated")
+    names = [*CONTESTANTS, "operators"]
+    parser.add_argument("--only", action="append", metavar="NAME", choices=names, help=f"one of {', '.join(names)}; may be repeated")
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "results")
     parser.add_argument("--report", type=pathlib.Path, metavar="JSON", help="print an earlier run again and draw it")
     args = parser.parse_args()
@@ -164,6 +175,7 @@ def main() -> int:
     if args.rounds < 3:
         parser.error("a median needs 3 rounds")
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the contestant as Ctrl-C does
     import report
 
     if args.report:
@@ -171,15 +183,14 @@ def main() -> int:
         results["bandwidth"] = {int(n): b for n, b in results["bandwidth"].items()}
         path = args.report
     else:
-        available = sorted(os.sched_getaffinity(0))
-        results = measure(args, available[:args.threads])
         args.out.mkdir(parents=True, exist_ok=True)
-        path = args.out / f"{results['time'][:19].replace(':', '')}-{args.dtype}.json"
-        path.write_text(json.dumps(results, indent=1))
+        path = args.out / f"{time.strftime('%Y-%m-%dT%H%M%S')}-{args.dtype}.json"
+        available = sorted(os.sched_getaffinity(0))
+        results = measure(args, available[:args.threads], lambda results: path.write_text(json.dumps(results, indent=1)))
     print(report.text(results))
     plot = report.draw(results, path.with_suffix(".png"))
     print(f"written: {path}" + (f", {plot}" if plot else " (no plot: matplotlib is not installed)"))
-    return 0
+    return int(any("incomplete" in figures for name, figures in results["contestants"].items() if name.startswith("neuron")))
 
 
 if __name__ == "__main__":

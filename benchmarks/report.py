@@ -10,7 +10,9 @@ COLUMNS = [
     ("compile_ms", "compile ms", "{:.0f}", False),
     ("compile_own_ms", "of it ours ms", "{:.0f}", False),
     ("peak_mib", "peak MiB", "{:.0f}", False),
+    ("weights_mib", "weights MiB", "{:.0f}", False),
 ]
+RATIO_COLUMNS = [(key, head, more) for key, head, _, more in COLUMNS if key not in ("compile_own_ms", "weights_mib")]
 RATIOS = [
     ("neuron eager", "cpu eager"),
     ("neuron compiled", "inductor"),
@@ -23,8 +25,9 @@ def with_limit(results: dict) -> dict[str, dict]:
     """The contestants and, last, what the memory's bandwidth allows: weights read once a token."""
     rows = {name: dict(figures) for name, figures in results["contestants"].items()}
     for figures in rows.values():
-        if "peak_rss_bytes" in figures:
-            figures["peak_mib"] = figures["peak_rss_bytes"] / 2**20
+        for name, source in (("peak_mib", "peak_rss_bytes"), ("weights_mib", "weight_bytes")):
+            if source in figures:
+                figures[name] = figures[source] / 2**20
     weights = [f["weight_bytes"] for name, f in rows.items() if name != "llama.cpp" and "weight_bytes" in f]
     widest = results["bandwidth"].get(max(results["bandwidth"], default=0))
     if weights and widest:
@@ -39,13 +42,25 @@ def table(heads: list[str], rows: list[list[str]]) -> str:
     return "\n".join([line(heads), "  ".join("-" * w for w in widths), *map(line, rows)])
 
 
+def agreement(contestants: dict[str, dict]) -> list[str]:
+    """How many of the first tokens are those of PyTorch's CPU: all in float32; in bfloat16 roundings differ and, sooner or later, so does the text."""
+    expected = contestants.get("cpu eager", {}).get("answer")
+    lines = []
+    for name, figures in contestants.items():
+        if expected and name != "cpu eager" and (answer := figures.get("answer")):
+            same = next((i for i, (a, b) in enumerate(zip(answer, expected, strict=False)) if a != b), len(expected))
+            lines.append(f"{name}: the first {same} of {len(expected)} tokens are those of cpu eager")
+    return lines
+
+
 def text(results: dict) -> str:
     rows = with_limit(results)
     machine = results["machine"]
     parts = [
         f"\nSmolLM2-135M-Instruct, {results['dtype']}, batch 1, {results['prompt_tokens']} prompt tokens, {results['new_tokens']} new tokens, "
         f"{machine['cpus_used']} threads, medians of {results['rounds']}\n{machine['cpu']}; load before {machine['load_before'][0]:.1f}; memory read "
-        + ", ".join(f"{b / 1e9:.1f} GB/s with {n}" for n, b in results["bandwidth"].items() if b) + "\n"
+        + ", ".join(f"{b / 1e9:.1f} GB/s with {n}" for n, b in results["bandwidth"].items() if b)
+        + "".join(f"; {name}={value}" for name, value in machine.get("environment", {}).items()) + "\n"
     ]
     cells = [[name] + [fmt.format(f[key]) if f.get(key) is not None else "" for key, _, fmt, _ in COLUMNS] for name, f in rows.items()]
     parts.append(table(["", *(head for _, head, _, _ in COLUMNS)], cells))
@@ -58,22 +73,25 @@ def text(results: dict) -> str:
             parts.append(f"{name}: {figures['recompilations']} recompilations after the first generate")
         if "peak_device_bytes" in figures:
             parts.append(f"{name}: peak device memory {figures['peak_device_bytes'] / 2**20:.0f} MiB")
+    if "llama.cpp" in rows:
+        parts.append("llama.cpp: computes with the 4-bit weights that the others' were unpacked from")
+    parts += agreement(results["contestants"])
 
     ratios = []
     for a, b in RATIOS:
         line = [f"{a} / {b}"]
-        for key, _, _, more in COLUMNS:
+        for key, _, more in RATIO_COLUMNS:
             x, y = rows.get(a, {}).get(key), rows.get(b, {}).get(key)
-            line.append(f"{x / y if more else y / x:.2f}x" if x and y and key != "compile_own_ms" else "")
+            line.append(f"{x / y if more else y / x:.2f}x" if x and y else "")
         if any(line[1:]):
             ratios.append(line)
     limit = rows.get("memory limit", {}).get("decode_tps")
     for name, figures in rows.items():
         if limit and name not in ("memory limit", "llama.cpp") and "decode_tps" in figures:
             share = f"{figures['decode_tps'] / limit:.2f}x"
-            ratios.append([f"{name} / memory limit"] + [share if key == "decode_tps" else "" for key, *_ in COLUMNS])
+            ratios.append([f"{name} / memory limit"] + [share if key == "decode_tps" else "" for key, *_ in RATIO_COLUMNS])
     if ratios:
-        parts += ["\nRatios (above 1: the first is better)", table(["", *(head for _, head, _, _ in COLUMNS)], ratios)]
+        parts += ["\nRatios (above 1: the first is better)", table(["", *(head for _, head, _ in RATIO_COLUMNS)], ratios)]
 
     if results["operators"]:
         lines = [[o["operator"], f"{o['device_us']:.2f}", f"{o['cpu_us']:.2f}", f"{o['device_us'] / o['cpu_us']:.2f}"] for o in results["operators"]]

@@ -81,9 +81,12 @@ def main() -> None:
     model, tokenizer = load(args.model, args.device, getattr(torch, args.dtype))
     loaded = time.perf_counter()
 
-    inputs = tokenizer.apply_chat_template(
-        [{"role": "user", "content": args.prompt}], add_generation_prompt=True, return_tensors="pt", return_dict=True
-    ).to(model.device)
+    if tokenizer.chat_template:
+        inputs = tokenizer.apply_chat_template(
+            [{"role": "user", "content": args.prompt}], add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    else:  # no chat model: it continues the text
+        inputs = tokenizer(args.prompt, return_tensors="pt")
+    inputs = inputs.to(model.device)
     streamer = TimedStreamer(tokenizer)
     cache = {"cache_implementation": "static"} if args.static else {}
     print(f"\n> {args.prompt}\n")

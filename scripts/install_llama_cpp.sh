@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Builds llama-cpp-python into .venv for the llama.cpp row of `make bench`. Optional; takes ten minutes or more on two cores.
+# Builds llama-cpp-python into the virtual environment (VENV) for the llama.cpp row of `make bench`. Optional; takes ten minutes or more on two cores.
 #
 # Built for this processor's AVX2 or AVX-512 but without AMX, whose code path crashes on some virtual machines. The wheel holds each shared library three times
 # (name.so, name.so.0, name.so.0.x) as copies, so a process may load one library twice; they are replaced by links.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+[ -x "${VENV:-.venv}/bin/python" ] || { echo "no virtual environment ${VENV:-.venv}: make setup" >&2; exit 1; }
 bin=$(cd "${VENV:-.venv}/bin" && pwd)
 export PATH="$bin:$PATH"
 version=0.3.36

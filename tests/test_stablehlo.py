@@ -12,7 +12,7 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 if not referee.available():
-    pytest.skip("the referee is not installed (tests/requirements-referee.txt)", allow_module_level=True)
+    pytest.skip("the referee is not installed (requirements/test.txt)", allow_module_level=True)
 _C = pytest.importorskip("torch_neuronx._C", reason="the native part is not built")
 from row_calls import overload_name, record, skipped  # noqa: E402
 

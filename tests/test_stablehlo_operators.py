@@ -19,7 +19,7 @@ BUILD = Path(os.environ.get("TNX_BUILD_DIR", ROOT / "build"))
 WRITER = BUILD / "core" / "test_ir"
 
 pytestmark = [
-    pytest.mark.skipif(not referee.available(), reason="the referee is not installed (tests/requirements-referee.txt)"),
+    pytest.mark.skipif(not referee.available(), reason="the referee is not installed (requirements/test.txt)"),
     pytest.mark.skipif(not WRITER.exists(), reason=f"{WRITER} is not built"),
 ]
 
