@@ -15,6 +15,7 @@
 #include "Fallback.h"
 #include "Masks.h"
 #include "Generator.h"
+#include "Lstsq.h"
 #include "Meta.h"
 #include "Resize.h"
 #include "Schema.h"
@@ -368,6 +369,7 @@ struct TableKernel final : c10::OperatorKernel {
     if (status == TNX_NOT_IMPLEMENTED) {
       std::string reason = tnx_error_text();
       if (expand_masks(stack, layout.n_stack)) return (*this)(op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), stack);
+      if (run_lstsq(op, stack)) return counter->ran();
       return uncovered(op, stack, reason);
     }
     if (status == TNX_SHAPE || status == TNX_DTYPE || status == TNX_INDEX || status == TNX_INVALID_ARGUMENT) {

@@ -219,9 +219,10 @@ class GraphBuilder {
     return v;
   }
 
-  // Adds an operator by its overload name ("add.Tensor"). args, kwargs: as in a call of torch.ops.aten; rng: the seed and
-  // offset values of a random operator. Returns its results, None for the undefined ones.
-  py::list call(const std::string& name, py::tuple args, py::dict kwargs, py::object rng) {
+  // Adds an operator by its overload name ("add.Tensor"). args, kwargs: as in a call of torch.ops.aten; hidden: what the lowering
+  // takes behind them (the seed and offset of a random operator, whether a determinant's matrix is contiguous). Returns its
+  // results, None for the undefined ones.
+  py::list call(const std::string& name, py::tuple args, py::dict kwargs, py::object hidden) {
     const tnx_row* row = tnx_row_find(name.c_str());
     TORCH_CHECK_NOT_IMPLEMENTED(row, "the operator table has no row for aten::", name);
     const RowSchema& schema = schema_of(row, name);
@@ -255,8 +256,11 @@ class GraphBuilder {
         TORCH_CHECK_TYPE(false, "aten::", name, ", argument ", schema.names[i], ": ", e.what_without_backtrace());
       }
     }
-    if (!rng.is_none()) {
-      for (py::handle h : py::iter(rng)) c.add(TNX_ARG_TENSOR).value = h.cast<const Value&>().id;
+    if (!hidden.is_none()) {
+      for (py::handle h : py::iter(hidden)) {
+        if (py::isinstance<py::bool_>(h)) c.add_bool(h.cast<bool>());
+        else c.add(TNX_ARG_TENSOR).value = h.cast<const Value&>().id;
+      }
     }
     std::vector<tnx_value> results(tnx_max_results(c.args.data(), static_cast<uint32_t>(c.args.size())));
     uint32_t n = 0;
@@ -513,7 +517,7 @@ void bind_graph(py::module_& m) {
            "Arithmetic on sizes: add, sub, mul, floordiv, mod, min, max.")
       .def("input", &GraphBuilder::input, py::arg("dtype"), py::arg("sizes"), py::arg("strides"), py::arg("host") = false)
       .def("call", &GraphBuilder::call, py::arg("name"), py::arg("args") = py::tuple(), py::arg("kwargs") = py::dict(),
-           py::arg("rng") = py::none())
+           py::arg("hidden") = py::none())
       .def("value_info", &GraphBuilder::value_info, "(dtype, sizes) as libtnx derived them.")
       .def("output", &GraphBuilder::output, py::arg("value"), py::arg("into") = py::none(), py::arg("strides") = py::none())
       .def("compile", &GraphBuilder::compile)

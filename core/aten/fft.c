@@ -42,6 +42,7 @@ static void result_strides(tnx_lower *l, const tnx_dim *given, const int *dims, 
 static bool arguments(tnx_lower *l, const tnx_arg *a, int *dims, int *n) {
   *n = arg_dims(&l->b, a + 1, tnx_b_rank(&l->b, a[0].value), dims);
   int64_t norm = arg_int(a + 2, 0);
+  if (*n && tnx_b_rank(&l->b, a[0].value) == 0) tnx_b_fail(&l->b, TNX_INDEX, "Dimension specified as %d but tensor has no dimensions", dims[0]);
   if (norm < 0 || norm > 2) tnx_b_fail(&l->b, TNX_INVALID_ARGUMENT, "Invalid fft_norm_mode");
   return l->b.status == TNX_OK;
 }

@@ -98,9 +98,9 @@ static tnx_value linalg2(tnx_builder *b, tnx_op op, tnx_value x, tnx_value y, in
   tnx_value in[2] = {x, y};
   return tnx_b_linalg(b, op, in, 2, 0, flag0, flag1, 0);
 }
-static tnx_value linalg3(tnx_builder *b, tnx_op op, tnx_value x, tnx_value y, tnx_value z, int flag0, int flag1) {
+static tnx_value linalg3(tnx_builder *b, tnx_op op, tnx_value x, tnx_value y, tnx_value z, int check, int flag0, int flag1) {
   tnx_value in[3] = {x, y, z};
-  return tnx_b_linalg(b, op, in, 3, 0, flag0, flag1, 0);
+  return tnx_b_linalg(b, op, in, 3, check, flag0, flag1, 0);
 }
 static int check_if(const tnx_arg *a, int check) { return arg_bool(a) ? check : TNX_CHECK_NONE; }
 
@@ -193,15 +193,16 @@ tnx_status lower_lu_unpack(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
 
 /* X with A X = B, or X A = B; adjoint: A^H. The factorisation solves from the left with A, A^T or A^H. */
 static tnx_value solve_lu(tnx_builder *b, tnx_value lu, tnx_value pivots, tnx_value rhs, bool left, bool adjoint) {
+  const int check = TNX_CHECK_SOLVE_PIVOTS;
   tnx_dim sizes[TNX_MAX_RANK];
   int batch = common_batch(b, lu, rhs, sizes);
   if (batch < 0) return 0;
   lu = with_batch(b, lu, 2, batch, sizes);
   pivots = with_batch(b, pivots, 1, batch, sizes);
   rhs = with_batch(b, rhs, 2, batch, sizes);
-  if (left) return linalg3(b, TNX_OP_LU_SOLVE, lu, pivots, rhs, adjoint ? 2 : 0, 0);
-  if (adjoint) return mH(b, linalg3(b, TNX_OP_LU_SOLVE, lu, pivots, mH(b, rhs), 0, 0)); /* X A^H = B: A X^H = B^H */
-  return mT(b, linalg3(b, TNX_OP_LU_SOLVE, lu, pivots, mT(b, rhs), 1, 0));              /* X A = B: A^T X^T = B^T */
+  if (left) return linalg3(b, TNX_OP_LU_SOLVE, lu, pivots, rhs, check, adjoint ? 2 : 0, 0);
+  if (adjoint) return mH(b, linalg3(b, TNX_OP_LU_SOLVE, lu, pivots, mH(b, rhs), check, 0, 0)); /* X A^H = B: A X^H = B^H */
+  return mT(b, linalg3(b, TNX_OP_LU_SOLVE, lu, pivots, mT(b, rhs), check, 1, 0));              /* X A = B: A^T X^T = B^T */
 }
 
 tnx_status lower_lu_solve(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
@@ -269,11 +270,14 @@ static tnx_value product_of_rows(tnx_builder *b, tnx_value x) {
 }
 
 /* For a determinant PyTorch factorises the transpose of a row-major real matrix, which to LAPACK is a column-major one, and the derivative's formula reads the factors
- * as such. It asks the tensor, so a matrix that is computed in the same graph is only known where views of inputs are not in the way. */
+ * as such. It asks the tensor. What a graph computes has no order in memory yet: whoever builds the graph says what PyTorch takes it for, in an argument behind the
+ * operator's own. */
 enum { ORDER_UNKNOWN = -1 };
-static int factors_transpose(tnx_lower *l, tnx_value a) {
+static int factors_transpose(tnx_lower *l, const tnx_arg *arg) {
   tnx_builder *b = &l->b;
+  tnx_value a = arg->value;
   if (tnx_dtype_is_complex(tnx_b_dtype(b, a))) return false;
+  if (l->n_args > 1) return arg_bool(arg + 1);
   const tnx_node *n = tnx_graph_producer(b->g, a);
   if (n->op != TNX_OP_INPUT) return ORDER_UNKNOWN;
   const tnx_dim *strides = b->g->inputs.data[n->ints[0]].strides;
@@ -288,16 +292,17 @@ static int factors_transpose(tnx_lower *l, tnx_value a) {
 }
 
 /* The factors that a determinant is made of. */
-static tnx_value determinant_factors(tnx_lower *l, tnx_value x) {
+static tnx_value determinant_factors(tnx_lower *l, const tnx_arg *a) {
+  tnx_value x = a->value;
   if (!has_lapack(l, x) || !is_square(l, x)) return 0;
-  int transpose = factors_transpose(l, x);
+  int transpose = factors_transpose(l, a);
   if (transpose == ORDER_UNKNOWN) return tnx_b_fail(&l->b, TNX_NOT_IMPLEMENTED, "a matrix whose order in memory the graph does not know");
   return linalg1(&l->b, TNX_OP_LU, transpose ? mT(&l->b, x) : x, TNX_CHECK_NONE, 0, 0);
 }
 
 tnx_status lower_det(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
-  tnx_value f = determinant_factors(l, a[0].value);
+  tnx_value f = determinant_factors(l, a);
   if (!f) return b->status;
   tnx_value d = product_of_rows(b, tnx_b_diagonal(b, f, 0, tnx_b_rank(b, f) - 2, tnx_b_rank(b, f) - 1));
   column_major(l, 1, f);
@@ -306,7 +311,7 @@ tnx_status lower_det(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
 
 tnx_status lower_slogdet(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
-  tnx_value f = determinant_factors(l, a[0].value);
+  tnx_value f = determinant_factors(l, a);
   if (!f) return b->status;
   tnx_dtype t = tnx_b_dtype(b, f);
   tnx_value d = tnx_b_diagonal(b, f, 0, tnx_b_rank(b, f) - 2, tnx_b_rank(b, f) - 1), size = tnx_b_unary(b, TNX_OP_ABS, d), sign;
@@ -371,7 +376,7 @@ tnx_status lower_ldl_solve(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   if (batch < 0) return b->status;
   tnx_value pivots = tnx_b_convert(b, a[1].value, TNX_I32);
   tnx_value x = linalg3(b, TNX_OP_LDL_SOLVE, with_batch(b, a[0].value, 2, batch, sizes), with_batch(b, pivots, 1, batch, sizes), with_batch(b, a[2].value, 2, batch, sizes),
-                        arg_bool(a + 3), 0);
+                        TNX_CHECK_SOLVE_PIVOTS, arg_bool(a + 3), 0);
   column_major(l, 0, x);
   return give(l, results, x);
 }
@@ -413,8 +418,13 @@ tnx_status lower_linalg_qr(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   return give2(l, results, q, r);
 }
 
+static bool exceeds(tnx_dim x, tnx_dim y) { return x > y && !tnx_dim_is_symbolic(x) && !tnx_dim_is_symbolic(y); }
+
 tnx_status lower_householder_product(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   if (!has_lapack(l, a[0].value) || !is_matrix(l, a[0].value)) return l->b.status;
+  tnx_dim columns = tnx_b_size(&l->b, a[0].value, -1), factors = tnx_b_rank(&l->b, a[1].value) ? tnx_b_size(&l->b, a[1].value, -1) : 0;
+  if (exceeds(columns, tnx_b_size(&l->b, a[0].value, -2))) return tnx_fail(TNX_SHAPE, "torch.linalg.householder_product: input.shape[-2] must be greater than or equal to input.shape[-1]");
+  if (exceeds(factors, columns)) return tnx_fail(TNX_SHAPE, "torch.linalg.householder_product: input.shape[-1] must be greater than or equal to tau.shape[-1]");
   tnx_value q = linalg2(&l->b, TNX_OP_QR_Q, a[0].value, a[1].value, 0, 0);
   column_major(l, 0, q);
   return give(l, results, q);
@@ -424,8 +434,9 @@ tnx_status lower_ormqr(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
   if (!has_lapack(l, a[0].value) || !is_matrix(l, a[0].value) || !is_matrix(l, a[2].value)) return b->status;
   bool cplx = tnx_dtype_is_complex(tnx_b_dtype(b, a[0].value)), left = arg_bool(a + 3);
-  if (differ(tnx_b_size(b, a[0].value, -2), tnx_b_size(b, a[2].value, left ? -2 : -1))) return tnx_fail(TNX_SHAPE, "torch.ormqr: other and input do not fit together");
-  tnx_value r = linalg3(b, TNX_OP_QR_APPLY, a[0].value, a[1].value, a[2].value, left, !arg_bool(a + 4) ? 0 : cplx ? 2 : 1);
+  tnx_dim order = tnx_b_size(b, a[2].value, left ? -2 : -1), factors = tnx_b_rank(b, a[1].value) ? tnx_b_size(b, a[1].value, -1) : 0;
+  if (differ(tnx_b_size(b, a[0].value, -2), order) || exceeds(factors, order)) return tnx_fail(TNX_SHAPE, "torch.ormqr: other and input do not fit together");
+  tnx_value r = linalg3(b, TNX_OP_QR_APPLY, a[0].value, a[1].value, a[2].value, 0, left, !arg_bool(a + 4) ? 0 : cplx ? 2 : 1);
   column_major(l, 0, r);
   return give(l, results, r);
 }
@@ -481,9 +492,8 @@ tnx_status lower_lstsq(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_dtype t = tnx_b_dtype(b, x), real = tnx_dtype_real(t);
   tnx_dim m = tnx_b_size(b, x, -2), n = tnx_b_size(b, x, -1), sizes[TNX_MAX_RANK];
   if (tnx_dim_is_symbolic(m) || tnx_dim_is_symbolic(n)) return uncovered(l, "symbolic sizes");
-  /* whether these two give residuals depends on the rank that they find */
-  bool residual = m > n && driver != 1;
-  if (residual && driver >= 2) return uncovered(l, "a result whose size depends on the matrix's rank");
+  /* Whether gelsd and gelss give residuals depends on the rank that they find. A caller who can read it asks for them in an argument behind the operator's own. */
+  bool residual = m > n && driver != 1, asked = l->n_args > 4 && arg_bool(a + 4);
   bool vector = is_vector_rhs(b, x, rhs);
   if (vector) rhs = tnx_b_unsqueeze(b, rhs, tnx_b_rank(b, rhs));
   if (!is_matrix(l, rhs) || t != tnx_b_dtype(b, rhs)) return b->status != TNX_OK ? b->status : tnx_fail(TNX_DTYPE, "torch.linalg.lstsq: Expected input and other to have the same dtype");
@@ -493,6 +503,7 @@ tnx_status lower_lstsq(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_value in[2] = {with_batch(b, x, 2, batch, sizes), with_batch(b, rhs, 2, batch, sizes)};
   tnx_value f = tnx_b_linalg(b, TNX_OP_LSTSQ, in, 2, TNX_CHECK_LSTSQ, driver, 0, rcond);
   if (!f) return b->status;
+  if (residual && driver >= 2 && !asked) return uncovered(l, "a result whose size depends on the matrix's rank");
   tnx_value solution = first_rows(b, f, n), rest = empty_of(b, real);
   if (residual) {
     tnx_value below = tnx_b_unary(b, TNX_OP_ABS, tnx_b_slice(b, f, tnx_b_rank(b, f) - 2, n, m - n, 1));

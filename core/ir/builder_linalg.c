@@ -3,6 +3,7 @@
 
 #include "ir/builder_internal.h"
 #include "ir/linalg_shapes.h"
+#include "ops/checks.h"
 
 static bool differ(tnx_dim x, tnx_dim y) { return x != y && !tnx_dim_is_symbolic(x) && !tnx_dim_is_symbolic(y); }
 
@@ -59,7 +60,7 @@ tnx_value tnx_b_linalg(tnx_builder *b, tnx_op op, const tnx_value *xs, int n, in
 }
 
 tnx_value tnx_b_lu_permutation(tnx_builder *b, tnx_value pivots, tnx_dim m) {
-  tnx_dim ints[3] = {0, 0, 0};
+  tnx_dim ints[3] = {TNX_CHECK_PIVOTS, 0, 0};
   tnx_value column = pivots ? tnx_b_unsqueeze(b, pivots, tnx_b_rank(b, pivots)) : 0, p = linalg_node(b, TNX_OP_LU_PERMUTATION, &column, 1, ints, 0, m);
   return p ? tnx_b_reshape(b, p, tnx_b_rank(b, p) - 1, tnx_b_sizes(b, p)) : 0;
 }

@@ -37,7 +37,7 @@ typedef struct tnxk_kernel {
 /* Kernels report a data-dependent fault (an index out of range, a failed CHECK) by storing a code here, if the pointer is not NULL; the
  * first one wins is not promised, any one does. The caller zeroes it before and reads it after the step. */
 typedef struct tnxk_fault {
-  _Atomic int64_t code; /* 0: none; indexing: 1 + which index; programs: the CHECK's imm.i; linear algebra: 1 */
-  _Atomic int64_t value, limit; /* the index or integer seen, and the size an index had to be below; LAPACK's info and the place in the batch (-1: a single matrix) */
+  _Atomic int64_t code; /* 0: none; indexing: 1 + which index; programs: the CHECK's imm.i; linear algebra: 1 + the place in the batch, << 32 | LAPACK's info: of the first */
+  _Atomic int64_t value, limit; /* the index or integer seen, and the size an index had to be below; linear algebra: limit says whether there is a batch */
 } tnxk_fault;
 #endif

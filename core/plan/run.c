@@ -32,8 +32,13 @@ static void run_range(void *ctx, int64_t begin, int64_t end, int worker) {
   p->k->run(p->params, p->number, begin, end, p->shared, p->worker[worker]);
 }
 
+/* What a step of usual size needs stays for the next one. */
+enum { SCRATCH_KEPT = 64 << 20 };
+
 static tnx_status run_kernel(const tnxk_kernel *k, const void *params, tnx_pool *pool) {
-  int workers = tnx_pool_workers(pool);
+  int workers = 1; /* one hand-out runs on the calling thread, which is worker 0 */
+  for (uint32_t i = 0; i < k->phases; i++)
+    if (k->units[i] > k->grain[i]) workers = tnx_pool_workers(pool);
   void *scratch[TNX_MAX_WORKERS] = {NULL};
   phase p = {k, params, NULL, 0, scratch};
   if (k->shared_bytes && !(p.shared = tnx_pool_scratch(pool, -1, k->shared_bytes)))
@@ -45,11 +50,12 @@ static tnx_status run_kernel(const tnxk_kernel *k, const void *params, tnx_pool 
     int64_t n = k->units[p.number];
     if (n > 0) tnx_pool_for(pool, n, k->grain[p.number] > 0 ? k->grain[p.number] : 1, run_range, &p);
   }
+  if (k->worker_bytes > SCRATCH_KEPT || k->shared_bytes > SCRATCH_KEPT) tnx_pool_trim(pool, SCRATCH_KEPT);
   return TNX_OK;
 }
 
 /* What LAPACK's info means where it is an error, in PyTorch's words; unit: the matrix's place in the batch, -1 for a single one. */
-static tnx_status failed_check(uint8_t check, int64_t info, int64_t unit) {
+static tnx_status failed_check(uint8_t check, int32_t info, int64_t unit) {
   static const struct { tnx_status status; const char *api, *text; } checks[TNX_CHECK_COUNT] = {
       {TNX_LINALG, "linalg", "LAPACK reports %d"},
 #define TNX_CHECK(name, status, api, text) {TNX_##status, api, text},
@@ -57,15 +63,16 @@ static tnx_status failed_check(uint8_t check, int64_t info, int64_t unit) {
 #undef TNX_CHECK
   };
   char where[48] = "", why[320];
+  if (!*checks[check].api) return tnx_fail(checks[check].status, "%s", checks[check].text);
   if (check == TNX_CHECK_EIG && info < 0) return tnx_fail(TNX_INVALID_ARGUMENT, "torch.linalg.eig: input tensor should not contain infs or NaNs.");
   if (unit >= 0) snprintf(where, sizeof where, ": (Batch element %lld)", (long long)unit);
   if (info < 0) snprintf(why, sizeof why, "The algorithm failed to converge because the input matrix contained non-finite values.");
-  else snprintf(why, sizeof why, checks[check].text, (int)info, (int)info);
+  else snprintf(why, sizeof why, checks[check].text, info, info);
   return tnx_fail(checks[check].status, "%s%s: %s", checks[check].api, where, why);
 }
 
 static tnx_status fault_status(const tnx_bound_step *s, const tnxk_fault *f) {
-  if (s->check) return failed_check(s->check, f->value, f->limit);
+  if (s->check) return failed_check(s->check, (int32_t)f->code, f->limit ? (f->code >> 32) - 1 : -1);
   if (!s->fault) return tnx_fault_raise((tnx_fault)f->code, f->value, 0, f->limit);
   return tnx_fault_raise((tnx_fault)s->fault, f->value, s->fault_dim[f->code - 1], f->limit);
 }

@@ -236,3 +236,14 @@ void *tnx_pool_scratch(tnx_pool *pool, int worker, size_t bytes) {
   s->bytes = want;
   return s->aligned;
 }
+
+static void trim(tnx_scratch *s, size_t kept) {
+  if (s->bytes <= kept) return;
+  tnx_heap_free(s->raw);
+  *s = (tnx_scratch){0};
+}
+
+void tnx_pool_trim(tnx_pool *pool, size_t kept) {
+  trim(&pool->shared, kept);
+  for (int i = 0; pool->worker && i < TNX_MAX_WORKERS; i++) trim(&pool->worker[i], kept);
+}

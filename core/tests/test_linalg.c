@@ -101,9 +101,15 @@ TEST(failures) {
   CHECK_OK(tnxk_linalg_select(&p, &k));
   kernel_run_split(&k, &p, 1, 5);
   for (int m = 0; m < BATCH; m++) CHECK_EQ(info[m], m == 3 ? 3 : 0);
-  CHECK_EQ(fault.code, 1);
-  CHECK_EQ(fault.value, 3);
-  CHECK_EQ(fault.limit, 3);
+  CHECK_EQ(fault.code, INT64_C(4) << 32 | 3);
+  CHECK_EQ(fault.limit, 1);
+  /* the first of the batch is reported, whichever fails first */
+  a[1 * N * N + 5 * N + 5] = -1;
+  for (uint64_t seed = 0; seed < 8; seed++) {
+    fault = (tnxk_fault){0};
+    kernel_run_split(&k, &p, 1, seed);
+    CHECK_EQ(fault.code, INT64_C(2) << 32 | 6);
+  }
 }
 
 TEST(what_was_not_provided) {

@@ -220,9 +220,17 @@ class Importer:
         self.operators.add(name)
         args = tuple(self.value(a) for a in given)
         kwargs = {k: self.value(a) for k, a in node.kwargs.items()}
-        results = self.builder.call(name, args, kwargs, self.draw(v, state) if is_random(target) else None)
+        results = self.builder.call(name, args, kwargs, self.hidden(target, given, v, state))
         self.check(node, v, results)
         return nested(v, iter(results))
+
+    def hidden(self, target: Any, given: tuple[Any, ...], v: Any, state: Any) -> list[Any] | None:
+        """Arguments of lowerings that the operator itself does not have."""
+        if is_random(target):
+            return self.draw(v, state)
+        if target in (torch.ops.aten._linalg_det.default, torch.ops.aten._linalg_slogdet.default):
+            return [given[0].meta["val"].is_contiguous()]  # decides whose factors are given back: derivatives read them so
+        return None
 
     def draw(self, v: Any, state: Any) -> list[Any]:
         """The hidden inputs of a random operator with the results `v`: its generator's seed and offset."""

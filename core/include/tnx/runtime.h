@@ -136,6 +136,8 @@ TNX_API int tnx_pool_workers(const tnx_pool *pool);
 /* Scratch of a worker (worker >= 0) or shared by the step (worker == -1), at least `bytes`, 64-byte aligned, kept between calls and grown on demand; NULL when memory is
  * short. Call before tnx_pool_for, from the task's thread. */
 TNX_API void *tnx_pool_scratch(tnx_pool *pool, int worker, size_t bytes);
+/* Gives back scratch of more than `kept` bytes. From the task's thread, after tnx_pool_for. */
+TNX_API void tnx_pool_trim(tnx_pool *pool, size_t kept);
 /* Threads of the calling process's devices from now on (torch.set_num_threads's counterpart); n < 1: the default. */
 TNX_API tnx_status tnx_runtime_set_threads(int n);
 TNX_API int tnx_runtime_get_threads(void);

@@ -38,13 +38,21 @@ void tnxk_linalg_lu(job *j) {
 
 static const char *transposition(int64_t flag) { return flag == 0 ? "N" : flag == 1 ? "T" : "C"; }
 
+/* Pivots may come from anywhere, and LAPACK takes them for places in memory. */
+static bool are_lu_pivots(const int32_t *pivots, int n) {
+  for (int i = 0; i < n; i++)
+    if (pivots[i] < 1 || pivots[i] > n) return false;
+  return true;
+}
+
 void tnxk_linalg_lu_solve(job *j) {
   int n = rows_of(j, 2), nrhs = cols_of(j, 2), info = 0;
   matrix lu = tnxk_linalg_borrow(j, 0), x = tnxk_linalg_stage(j, 3, n, nrhs);
   const int32_t *pivots = tnxk_linalg_ints(j, 1);
   if (j->dry) return;
   tnxk_linalg_load(j, 2, &x);
-  if (n && nrhs) ((getrs_fn)LAPACK_OF(j, GETRS))(transposition(j->p->flags[0]), &n, &nrhs, lu.data, &lu.ld, pivots, x.data, &x.ld, &info);
+  if (!are_lu_pivots(pivots, n)) tnxk_linalg_complain(j, 1);
+  else if (n && nrhs) ((getrs_fn)LAPACK_OF(j, GETRS))(transposition(j->p->flags[0]), &n, &nrhs, lu.data, &lu.ld, pivots, x.data, &x.ld, &info);
   tnxk_linalg_store(j, 3, &x);
 }
 
@@ -57,7 +65,10 @@ void tnxk_linalg_lu_permutation(job *j) {
   for (int64_t i = 0; i < p->rows; i++) out[i * p->rs] = i;
   for (int64_t i = 0; i < x->rows; i++) {
     int64_t with = (int64_t)pivots[i * x->rs] - 1, swap;
-    if (with < 0 || with >= p->rows || i >= p->rows) continue; /* not what LU writes: no memory outside is touched */
+    if (with < 0 || with >= p->rows || i >= p->rows) {
+      tnxk_linalg_complain(j, 1);
+      return;
+    }
     swap = out[i * p->rs];
     out[i * p->rs] = out[with * p->rs];
     out[with * p->rs] = swap;
@@ -120,6 +131,16 @@ void tnxk_linalg_ldl(job *j) {
   tnxk_linalg_complain(j, info);
 }
 
+/* Blocks of two rows have the same negative pivot twice. */
+static bool are_ldl_pivots(const int32_t *pivots, int n) {
+  for (int i = 0; i < n; i++) {
+    int64_t p = pivots[i];
+    if (p == 0 || p > n || p < -n) return false;
+    if (p < 0 && (++i >= n || pivots[i] != p)) return false;
+  }
+  return true;
+}
+
 void tnxk_linalg_ldl_solve(job *j) {
   int n = rows_of(j, 2), nrhs = cols_of(j, 2), info = 0;
   matrix ld = tnxk_linalg_borrow(j, 0), x = tnxk_linalg_stage(j, 3, n, nrhs);
@@ -127,7 +148,8 @@ void tnxk_linalg_ldl_solve(job *j) {
   if (j->dry) return;
   tnxk_linalg_load(j, 2, &x);
   sytrs_fn solve = (sytrs_fn)(j->p->flags[0] ? LAPACK_OF(j, HETRS) : LAPACK_OF(j, SYTRS));
-  if (n && nrhs) solve("L", &n, &nrhs, ld.data, &ld.ld, pivots, x.data, &x.ld, &info);
+  if (!are_ldl_pivots(pivots, n)) tnxk_linalg_complain(j, 1);
+  else if (n && nrhs) solve("L", &n, &nrhs, ld.data, &ld.ld, pivots, x.data, &x.ld, &info);
   tnxk_linalg_store(j, 3, &x);
 }
 
@@ -176,8 +198,8 @@ void tnxk_linalg_qr_apply(job *j) {
   int m = rows_of(j, 2), n = cols_of(j, 2), k = rows_of(j, 1), info = 0, query = -1;
   ormqr_fn apply = (ormqr_fn)LAPACK_OF(j, ORMQR);
   const char *side = j->p->flags[0] ? "L" : "R", *trans = transposition(j->p->flags[1]);
-  /* LAPACK writes into the reflectors and puts them back: not into an operand that others may be reading */
-  matrix a = tnxk_linalg_scratch(j, rows_of(j, 0), cols_of(j, 0)), tau = tnxk_linalg_borrow(j, 1), c = tnxk_linalg_stage(j, 3, m, n);
+  /* LAPACK writes into the reflectors and puts them back: not into an operand that others may be reading. It reads a column for each factor, also where there are fewer. */
+  matrix a = tnxk_linalg_scratch(j, rows_of(j, 0), larger(cols_of(j, 0), k)), tau = tnxk_linalg_borrow(j, 1), c = tnxk_linalg_stage(j, 3, m, n);
   if (j->dry && m && n && k) {
     double work[2] = {0};
     apply(side, trans, &m, &n, &k, work, &a.ld, work, work, &c.ld, work, &query, &info);
@@ -185,6 +207,7 @@ void tnxk_linalg_qr_apply(job *j) {
   }
   void *work = tnxk_linalg_take(j, j->p->lwork, elem_size(j));
   if (j->dry) return;
+  if (k > cols_of(j, 0)) memset(a.data, 0, (size_t)a.ld * (size_t)a.cols * elem_size(j));
   tnxk_linalg_load(j, 0, &a);
   tnxk_linalg_load(j, 2, &c);
   if (m && n && k) apply(side, trans, &m, &n, &k, a.data, &a.ld, tau.data, c.data, &c.ld, work, &j->p->lwork, &info);

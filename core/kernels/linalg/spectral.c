@@ -247,9 +247,11 @@ void tnxk_linalg_lstsq(job *j) {
   if (j->dry) return;
   for (int c = 0; c < k; c++) memset((char *)x.data + (int64_t)c * x.ld * (int64_t)elem_size(j), 0, (size_t)x.rows * elem_size(j));
   tnxk_linalg_load(j, 0, &a);
-  tnxk_linalg_load(j, 1, &x);
-  if (driver == 1) memset(w.iwork, 0, (size_t)n * sizeof *w.iwork);
-  if (least) info = lstsq_call(j, &a, &x, &w);
+  if (least) { /* of a matrix without elements PyTorch gives zeros, residuals too */
+    tnxk_linalg_load(j, 1, &x);
+    if (driver == 1) memset(w.iwork, 0, (size_t)n * sizeof *w.iwork); /* every column may be exchanged */
+    info = lstsq_call(j, &a, &x, &w);
+  }
   tnxk_linalg_store(j, 2, &x);
   tnxk_linalg_set_int(j, 3, w.rank);
   if (values) tnxk_linalg_store_vector(j, 4, w.s, real_size(j));

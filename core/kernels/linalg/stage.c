@@ -123,8 +123,8 @@ int tnxk_linalg_work_size(const job *j, const void *work) {
 
 void tnxk_linalg_complain(const job *j, int info) {
   if (info == 0 || !j->p->check || !j->p->fault) return;
-  int64_t none = 0;
-  if (!atomic_compare_exchange_strong(&j->p->fault->code, &none, 1)) return;
-  j->p->fault->value = info;
-  j->p->fault->limit = j->p->batch_rank ? j->unit : -1;
+  j->p->fault->limit = j->p->batch_rank > 0;
+  /* of several the first in the batch, as PyTorch says it: the smallest code wins */
+  int64_t place = j->unit < INT32_MAX - 1 ? j->unit : INT32_MAX - 1, mine = (place + 1) << 32 | (uint32_t)info, seen = 0;
+  while (!atomic_compare_exchange_weak(&j->p->fault->code, &seen, mine) && (seen == 0 || seen > mine)) {}
 }
