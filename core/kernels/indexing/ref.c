@@ -6,27 +6,8 @@
 #include "base/half.h"
 #include "kernels/indexing/body.h"
 
-/* Units: outer coordinates x chunks of the run. */
 void tnxk_gather__scalar(const void *params, uint32_t phase, int64_t begin, int64_t end, void *shared, void *worker) {
-  const tnxk_index *p = params;
-  tnxk_indexed r;
-  tnxk_indexed_reduce(p, false, &r);
-  tnxk_cursor c;
-  tnxk_cursor_seek(&c, &r.w, r.outer, begin / r.chunks);
-  int64_t piece = begin % r.chunks;
-  static const uint64_t zero[2] = {0, 0};
-  for (int64_t u = begin; u < end; u++) {
-    int64_t first = piece * r.chunk, n = r.run - first < r.chunk ? r.run - first : r.chunk, offset;
-    char *out = (char *)p->out + c.at[1] + first * r.out_step;
-    if (tnxk_index_resolve(p, c.at, &offset))
-      tnxk_copy_run(out, (const char *)p->src + c.at[0] + offset + first * r.src_step, n, r.elem, r.out_step, r.src_step);
-    else
-      tnxk_copy_run(out, (const char *)zero, n, r.elem, r.out_step, 0);
-    if (++piece == r.chunks) {
-      piece = 0;
-      tnxk_cursor_next(&c, &r.w);
-    }
-  }
+  gather_body(params, begin, end);
 }
 
 void tnxk_scatter__scalar(const void *params, uint32_t phase, int64_t begin, int64_t end, void *shared, void *worker) {
@@ -38,16 +19,20 @@ void tnxk_copy__scalar(const void *params, uint32_t phase, int64_t begin, int64_
 }
 
 /* One accumulation: storage type, compute type, conversions both ways, and the result of combining a (out) with b (src). */
-#define ACCUMULATE(name, store, load, unload, compute, expr)                                                         \
-  static void name(char *out, const char *src, int64_t n, int64_t out_step, int64_t src_step) {                      \
-    for (int64_t i = 0; i < n; i++) {                                                                                \
-      store s, o;                                                                                                    \
-      memcpy(&s, src + i * src_step, sizeof s);                                                                      \
-      memcpy(&o, out + i * out_step, sizeof o);                                                                      \
-      compute a = load(o), b = load(s);                                                                              \
-      o = (store)unload(expr);                                                                                       \
-      memcpy(out + i * out_step, &o, sizeof o);                                                                      \
-    }                                                                                                                \
+#define ACCUMULATE(name, store, load, unload, compute, expr)                                                                        \
+  static inline void name##_one(char *out, const char *src) {                                                                       \
+    store s, o;                                                                                                                     \
+    memcpy(&s, src, sizeof s);                                                                                                      \
+    memcpy(&o, out, sizeof o);                                                                                                      \
+    compute a = load(o), b = load(s);                                                                                               \
+    o = (store)unload(expr);                                                                                                        \
+    memcpy(out, &o, sizeof o);                                                                                                      \
+  }                                                                                                                                 \
+  static void name(char *out, const char *src, int64_t n, int64_t out_step, int64_t src_step, const int64_t *offset) {              \
+    if (offset)                                                                                                                     \
+      for (int64_t i = 0; i < n; i++) name##_one(out + i * out_step + offset[i], src + i * src_step);                               \
+    else                                                                                                                            \
+      for (int64_t i = 0; i < n; i++) name##_one(out + i * out_step, src + i * src_step);                                           \
   }
 #define SAME(x) (x)
 #define TRUTH(x) ((x) != 0)

@@ -45,7 +45,8 @@ tnx_status tnxk_gather_select(const tnxk_index *p, tnx_isa isa, int workers, tnx
   TNX_TRY(check_index(p));
   tnxk_indexed r;
   tnxk_indexed_reduce(p, false, &r);
-  return pick("gather", isa, tnxk_walk_count(&r.w, 0, r.outer) * r.chunks, (r.run < r.chunk ? r.run : r.chunk) * r.elem, out);
+  int64_t lanes = r.lanes < r.lane_chunk ? r.lanes : r.lane_chunk, n = r.run < r.chunk ? r.run : r.chunk;
+  return pick("gather", isa, tnxk_walk_count(&r.w, 0, r.outer) * r.lane_chunks * r.chunks, lanes * (n * r.elem + 8), out);
 }
 
 tnx_status tnxk_scatter_select(const tnxk_index *p, tnx_isa isa, int workers, tnxk_kernel *out) {
@@ -56,8 +57,9 @@ tnx_status tnxk_scatter_select(const tnxk_index *p, tnx_isa isa, int workers, tn
   tnxk_indexed r;
   tnxk_indexed_reduce(p, true, &r);
   int64_t collisions = tnxk_walk_count(&r.w, r.own, r.outer);
-  int64_t units = collisions ? tnxk_walk_count(&r.w, 0, r.own) * r.chunks : 0;
-  return pick("scatter", isa, units, collisions * ((r.run < r.chunk ? r.run : r.chunk) * r.elem + 24), out);
+  int64_t units = collisions ? tnxk_walk_count(&r.w, 0, r.own) * r.lane_chunks * r.chunks * r.parts : 0;
+  int64_t lanes = r.lanes < r.lane_chunk ? r.lanes : r.lane_chunk, n = r.run < r.chunk ? r.run : r.chunk;
+  return pick("scatter", isa, units, collisions * lanes * (n * r.elem / r.parts + 16), out);
 }
 
 tnx_status tnxk_copy_select(const tnxk_copy *p, tnx_isa isa, int workers, tnxk_kernel *out) {
