@@ -5,7 +5,7 @@
 #include "base/half.h"
 #include "kernel_split.h"
 
-enum { POOL = 1 << 16 };
+enum { POOL = 1 << 16, MASK = 9000 };
 
 static int64_t below(uint64_t *s, int64_t n) { return (int64_t)(test_rand(s) % (uint64_t)n); }
 
@@ -274,7 +274,35 @@ TEST(refusals) {
   CHECK_EQ(tnxk_copy_select(&c, TNX_ISA_SCALAR, 1, &k), TNX_INVALID_ARGUMENT);
 }
 
+TEST(nonzero_random) {
+  static uint8_t mask[3 * MASK];
+  static int64_t out[3 * MASK * 2], want[3 * MASK * 2];
+  for (uint64_t seed = 1; seed <= 300; seed++) {
+    uint64_t s = seed;
+    tnxk_nonzero p = {.rank = 1 + (int)below(&s, 3), .mask = mask, .out = out, .fill = -7};
+    int64_t n = 1, rows = 0, room = below(&s, 3) == 0 ? below(&s, 200) : MASK;
+    for (int d = 0; d < p.rank; d++) n *= p.sizes[d] = below(&s, 30) == 0 ? 0 : 1 + below(&s, p.rank == 1 ? 3 * MASK - 8 : p.rank == 2 ? 100 : 21);
+    int64_t sparse = 1 + below(&s, 20);
+    for (int64_t i = 0; i < n; i++) mask[i] = below(&s, sparse) ? 0 : (uint8_t)(1 + below(&s, 255));
+    bool by_column = below(&s, 2);
+    p.rows = room * 2 / p.rank;
+    p.row_st = by_column ? 8 : 8 * p.rank, p.column_st = by_column ? 8 * p.rows : 8;
+    for (int64_t i = 0; i < p.rows * p.rank; i++) want[i] = p.fill;
+    for (int64_t i = 0; i < n && rows < p.rows; i++) {
+      if (!mask[i]) continue;
+      int64_t rest = i;
+      for (int d = p.rank - 1; d >= 0; d--) want[(rows * p.row_st + d * p.column_st) / 8] = rest % p.sizes[d], rest /= p.sizes[d];
+      rows++;
+    }
+    tnxk_kernel k;
+    CHECK_OK(tnxk_nonzero_select(&p, TNX_ISA_SCALAR, 2, &k));
+    kernel_run_split(&k, &p, seed % 2, seed);
+    CHECK(memcmp(out, want, (size_t)(p.rows * p.rank * 8)) == 0);
+  }
+}
+
 int main(void) {
+  RUN(nonzero_random);
   RUN(gather_random);
   RUN(scatter_random);
   RUN(long_rows);

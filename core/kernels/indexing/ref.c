@@ -18,6 +18,71 @@ void tnxk_copy__scalar(const void *params, uint32_t phase, int64_t begin, int64_
   copy_body(params, begin, end, transpose_plain);
 }
 
+/* ---- positions of true elements ---- */
+
+/* The mask's elements [at, end), at most 8: the high bit of byte i says whether the i-th one is true. */
+static inline uint64_t truths(const uint8_t *mask, int64_t at, int64_t end) {
+  uint64_t word = 0, low = UINT64_C(0x7f7f7f7f7f7f7f7f);
+  memcpy(&word, mask + at, end - at < 8 ? (size_t)(end - at) : 8);
+  return (((word & low) + low) | word) & ~low;
+}
+
+static int64_t count_block(const uint8_t *mask, int64_t at, int64_t end) {
+  int64_t total = 0;
+  while (at < end) {
+    uint64_t counts = 0; /* one in each byte: up to 31 words until their sum fills a byte */
+    for (int i = 0; i < 31 && at < end; i++, at += 8) counts += truths(mask, at, end) >> 7;
+    total += (int64_t)(counts * UINT64_C(0x0101010101010101) >> 56);
+  }
+  return total;
+}
+
+static inline void put_row(const tnxk_nonzero *p, int64_t row, const int64_t *x, int64_t last) {
+  char *out = (char *)p->out + row * p->row_st;
+  for (int d = 0; d + 1 < p->rank; d++, out += p->column_st) memcpy(out, &x[d], sizeof *x);
+  memcpy(out, &last, sizeof last);
+}
+
+static void write_block(const tnxk_nonzero *p, int64_t at, int64_t end, int64_t row) {
+  const uint8_t *mask = p->mask;
+  int64_t x[TNXK_MAX_RANK], rest = at, width = p->sizes[p->rank - 1];
+  for (int d = p->rank - 1; d >= 0; d--) x[d] = rest % p->sizes[d], rest /= p->sizes[d];
+  while (at < end && row < p->rows) {
+    int64_t line = at - x[p->rank - 1], stop = line + width < end ? line + width : end; /* where this row of the mask begins and ends */
+    for (; at < stop; at += 8)
+      for (uint64_t bits = truths(mask, at, stop); bits && row < p->rows; bits &= bits - 1)
+        put_row(p, row++, x, at - line + __builtin_ctzll(bits) / 8);
+    at = stop;
+    x[p->rank - 1] = 0;
+    for (int d = p->rank - 2; d >= 0 && ++x[d] == p->sizes[d]; d--) x[d] = 0;
+  }
+}
+
+/* shared: for each block how many elements are true, then the row where its first one goes. */
+void tnxk_nonzero__scalar(const void *params, uint32_t phase, int64_t begin, int64_t end, void *shared, void *worker) {
+  const tnxk_nonzero *p = params;
+  int64_t *rows = shared, n = 1;
+  for (int d = 0; d < p->rank; d++) n *= p->sizes[d];
+  if (phase == 1) {
+    int64_t total = 0;
+    for (int64_t i = 0; i < tnxk_ceil_div(n, TNXK_NONZERO_BLOCK); i++) {
+      int64_t count = rows[i];
+      rows[i] = total;
+      total += count;
+    }
+    for (; total < p->rows; total++)
+      for (int d = 0; d < p->rank; d++) memcpy((char *)p->out + total * p->row_st + d * p->column_st, &p->fill, sizeof p->fill);
+    return;
+  }
+  for (int64_t u = begin; u < end; u++) {
+    int64_t at = u * TNXK_NONZERO_BLOCK, stop = n - at < TNXK_NONZERO_BLOCK ? n : at + TNXK_NONZERO_BLOCK;
+    if (phase == 0) rows[u] = count_block(p->mask, at, stop);
+    else write_block(p, at, stop, rows[u]);
+  }
+}
+
+/* ---- accumulations ---- */
+
 /* One accumulation: storage type, compute type, conversions both ways, and the result of combining a (out) with b (src). */
 #define ACCUMULATE(name, store, load, unload, compute, expr)                                                                        \
   static inline void name##_one(char *out, const char *src) {                                                                       \

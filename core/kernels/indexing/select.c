@@ -72,3 +72,19 @@ tnx_status tnxk_copy_select(const tnxk_copy *p, tnx_isa isa, int workers, tnxk_k
   int64_t unit = (r.cols < r.chunk ? r.cols : r.chunk) * (r.rows < TNXK_COPY_TILE ? r.rows : TNXK_COPY_TILE);
   return pick("copy", isa, units, unit * e, out);
 }
+
+/* Three phases: blocks are counted, the counts become the rows where blocks begin, blocks are written. */
+tnx_status tnxk_nonzero_select(const tnxk_nonzero *p, tnx_isa isa, int workers, tnxk_kernel *out) {
+  TNX_TRY(check_space(p->rank, p->sizes, 1));
+  if (p->rank < 1) return tnx_fail(TNX_INVALID_ARGUMENT, "a mask without dimensions");
+  int64_t n = 1;
+  for (int32_t d = 0; d < p->rank; d++) n *= p->sizes[d];
+  int64_t blocks = tnxk_ceil_div(n, TNXK_NONZERO_BLOCK);
+  TNX_TRY(pick("nonzero", isa, blocks, TNXK_NONZERO_BLOCK, out));
+  out->phases = 3;
+  out->units[1] = out->grain[1] = 1;
+  out->units[2] = blocks;
+  out->grain[2] = 4;
+  out->shared_bytes = (size_t)(blocks + 1) * sizeof(int64_t);
+  return TNX_OK;
+}

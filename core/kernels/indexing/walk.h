@@ -249,6 +249,9 @@ static inline void tnxk_copying_reduce(const tnxk_copy *p, tnxk_copying *r) {
   r->col_units = r->cols ? (r->cols + r->chunk - 1) / r->chunk : 0;
 }
 
+/* Elements of a mask that one unit counts, and later places. */
+enum { TNXK_NONZERO_BLOCK = 4096 };
+
 /* Adds (or multiplies, or takes the least or greatest of) n elements of src into out, whose element i is `offset[i]` further if there are offsets. */
 typedef void (*tnxk_accumulate_fn)(char *out, const char *src, int64_t n, int64_t out_step, int64_t src_step, const int64_t *offset);
 tnxk_accumulate_fn tnxk_accumulate_get(tnx_dtype dtype, tnxk_scatter_op op);
