@@ -475,6 +475,10 @@ def test_indexed(dtype):
     many = numbers(torch.int64, 3, 5, 2, low=-0.6, high=0.6)
     m = g.input(many)
     g.check("GATHER", [a, m], x[:3].gather(2, many % 6), [2])
+    chosen = x > x.flatten().float().median().to(dtype) if dtype != torch.bool else x
+    mask = g.input(chosen)
+    for size in (0, 7, 400):
+        g.check("NONZERO", [mask], torch.nonzero_static(chosen, size=size, fill_value=-3), [-3], label=str(size))
     first, second = torch.tensor([0, -1, 2]), torch.tensor([1, 4, -5])
     f, s = g.input(first), g.input(second)
     g.check("INDEX", [a, f, s], x[first, second], [0, 1])

@@ -3,28 +3,12 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/stack.h>
-#include <ATen/ops/where.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/nonzero_static.h>
 #include <torch/library.h>
 
 #include <vector>
 
 namespace torch_neuronx {
-
-// One pass counts them (read back: the result's size), one numbers them, one writes.
-at::Tensor true_positions(const at::Tensor& mask) {
-  at::Tensor flat = mask.reshape({-1});
-  auto options = flat.options().dtype(at::kLong);
-  int64_t total = flat.numel();
-  if (total == 0) return at::empty({0}, options);
-  int64_t count = flat.sum().item<int64_t>();
-  // elements that do not hold all go to one place behind the end
-  at::Tensor place = at::where(flat, flat.cumsum(0).sub(1), count);
-  return at::zeros({count + 1}, options).scatter_(0, place, at::arange(total, options)).narrow(0, 0, count);
-}
 
 namespace {
 
@@ -32,21 +16,20 @@ at::Tensor holds(const at::Tensor& t) {
   return t.scalar_type() == at::kBool ? t : t.ne(0);
 }
 
-// The coordinates of flat positions in a tensor of these sizes, one tensor for each dimension.
-std::vector<at::Tensor> coordinates(at::Tensor flat, at::IntArrayRef sizes) {
-  std::vector<at::Tensor> out(sizes.size());
-  for (size_t d = sizes.size(); d-- > 0;) {
-    out[d] = d == 0 ? flat : flat.remainder(sizes[d]);
-    if (d) flat = flat.floor_divide(sizes[d]);
-  }
-  return out;
+// One pass counts them (read back: the result's size), one writes their coordinates.
+at::Tensor nonzero(const at::Tensor& self) {
+  at::Tensor mask = holds(self);
+  int64_t count = mask.numel() ? mask.sum().item<int64_t>() : 0;
+  return at::nonzero_static(mask, count);
 }
 
-at::Tensor nonzero(const at::Tensor& self) {
-  at::Tensor flat = true_positions(holds(self));
-  if (self.dim() == 0) return at::empty({flat.size(0), 0}, flat.options());
-  return at::stack(coordinates(flat, self.sizes()), 1);
+} // namespace
+
+at::Tensor true_positions(const at::Tensor& mask) {
+  return nonzero(mask.reshape({-1})).squeeze(1);
 }
+
+namespace {
 
 at::Tensor& nonzero_out(const at::Tensor& self, at::Tensor& out) {
   TORCH_CHECK(out.scalar_type() == at::kLong, "nonzero: Expected out tensor to have scalar type Long but got scalar type ", out.scalar_type());
@@ -102,7 +85,7 @@ bool expand_masks(torch::jit::Stack* stack, size_t n_args) {
           dim + d < self.toTensor().dim() && t->size(d) == self.toTensor().size(dim + d), "The shape of the mask ", t->sizes(),
           " at index ", d, " does not match the shape of the indexed tensor ", self.toTensor().sizes(), " at index ", dim + d);
     at::Tensor mask = holds(*t).to(self.toTensor().device());
-    for (at::Tensor& c : coordinates(true_positions(mask), mask.sizes())) expanded.push_back(std::move(c));
+    for (const at::Tensor& c : nonzero(mask).unbind(1)) expanded.push_back(c);
     dim += t->dim();
   }
   if (!found) return false;

@@ -6,47 +6,15 @@ static tnx_value last_dim_squeezed(tnx_builder *b, tnx_value x, int dim) { retur
 
 /* ---- positions of true elements, their number known ---- */
 
-/* Row-major positions of the first n true elements of a flat mask, `fill` after the last one; *count is how many are true. Elements that do not count
- * go to one place behind the end. */
-static tnx_value true_positions(tnx_builder *b, tnx_value mask, tnx_dim n, int64_t fill, tnx_value *count) {
-  tnx_dim total = tnx_b_numel(b, mask), room = tnx_b_dim_add(b, n, 1);
-  if (!tnx_dim_is_symbolic(total) && total == 0) {
-    *count = tnx_b_const_i(b, TNX_I64, 0);
-    return full_i(b, TNX_I64, fill, 1, &n);
-  }
-  tnx_value held = tnx_b_convert(b, mask, TNX_I64), order = tnx_b_scan(b, TNX_OP_CUMSUM, held, 0), end = tnx_b_dimval(b, n);
-  *count = reduce(b, TNX_OP_REDUCE_SUM, held, NULL, 0, false);
-  tnx_value place = tnx_b_select(b, mask, tnx_b_binary(b, TNX_OP_MIN, add_f(b, order, -1), end), end);
-  tnx_value all = tnx_b_scatter(b, full_i(b, TNX_I64, fill, 1, &room), place, tnx_b_iota(b, 1, &total, 0), 0, SET);
-  return tnx_b_slice(b, all, 0, 0, n, 1);
-}
-
-/* Coordinate d of flat positions in a tensor of these sizes. */
-static tnx_value coordinate(tnx_builder *b, tnx_value position, int rank, const tnx_dim *sizes, int d) {
-  tnx_dim inner = 1;
-  for (int i = d + 1; i < rank; i++) inner = tnx_b_dim_mul(b, inner, sizes[i]);
-  if (!tnx_dim_is_symbolic(inner) && inner == 0) return position;
-  tnx_value c = inner == 1 ? position : tnx_b_binary(b, TNX_OP_FLOORDIV, position, tnx_b_dimval(b, inner));
-  return d == 0 ? c : tnx_b_binary(b, TNX_OP_REMAINDER, c, tnx_b_dimval(b, sizes[d]));
-}
-
 tnx_status lower_nonzero_static(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
-  tnx_value x = a[0].value, count, columns[TNX_MAX_RANK];
+  tnx_value x = a[0].value;
   int rank = tnx_b_rank(b, x);
   tnx_dim n = a[1].dim, sizes[2] = {n, rank};
   int64_t fill = arg_int(a + 2, -1);
   if (!tnx_dim_is_symbolic(n) && n < 0) return tnx_fail(TNX_INVALID_ARGUMENT, "nonzero_static: 'size' must be an non-negative integer");
   if (rank == 0) return give(l, results, full_i(b, TNX_I64, fill, 2, sizes));
-  for (int d = 0; d < rank; d++)
-    if (tnx_b_size(b, x, d) == 0) return give(l, results, full_i(b, TNX_I64, fill, 2, sizes));
-  tnx_value at = true_positions(b, tnx_b_convert(b, flattened(b, x), TNX_BOOL), n, 0, &count);
-  tnx_value beyond = tnx_b_binary(b, TNX_OP_GE, tnx_b_iota(b, 1, &n, 0), count);
-  for (int d = 0; d < rank; d++) {
-    tnx_value c = tnx_b_select(b, beyond, tnx_b_const_i(b, TNX_I64, fill), coordinate(b, at, rank, tnx_b_sizes(b, x), d));
-    columns[d] = tnx_b_unsqueeze(b, c, 1);
-  }
-  return give(l, results, tnx_b_concat(b, columns, rank, 1));
+  return give(l, results, tnx_b_nonzero(b, tnx_b_convert(b, x, TNX_BOOL), n, fill));
 }
 
 /* Coordinates of a triangle, row by row. Its size follows from the numbers alone. */
@@ -62,11 +30,9 @@ static tnx_status triangle_indices(tnx_lower *l, const tnx_arg *a, tnx_dtype t, 
   }
   tnx_dim sizes[2] = {rows, columns}, empty[2] = {2, n};
   if (n == 0) return give(l, results, full_i(b, t, 0, 2, empty));
-  tnx_value i = tnx_b_iota(b, 2, sizes, 0), j = tnx_b_iota(b, 2, sizes, 1), count;
+  tnx_value i = tnx_b_iota(b, 2, sizes, 0), j = tnx_b_iota(b, 2, sizes, 1);
   tnx_value inside = tnx_b_binary(b, lower ? TNX_OP_LE : TNX_OP_GE, sub(b, j, i), tnx_b_const_i(b, TNX_I64, offset));
-  tnx_value at = true_positions(b, flattened(b, inside), n, 0, &count);
-  tnx_value both[2] = {tnx_b_unsqueeze(b, coordinate(b, at, 2, sizes, 0), 0), tnx_b_unsqueeze(b, coordinate(b, at, 2, sizes, 1), 0)};
-  return give(l, results, tnx_b_convert(b, tnx_b_concat(b, both, 2, 0), t));
+  return give(l, results, tnx_b_convert(b, tnx_b_swap_dims(b, tnx_b_nonzero(b, inside, n, 0), 0, 1), t));
 }
 tnx_status lower_tril_indices(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return triangle_indices(l, a, arg_dtype(a + 3, TNX_I64), true, results); }
 tnx_status lower_triu_indices(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return triangle_indices(l, a, arg_dtype(a + 3, TNX_I64), false, results); }

@@ -104,6 +104,7 @@ tnx_value tnx_b_gather(tnx_builder *b, tnx_value x, tnx_value index, int dim);
 tnx_value tnx_b_index(tnx_builder *b, tnx_value x, const tnx_value *index, const int *dims, int n);
 tnx_value tnx_b_scatter(tnx_builder *b, tnx_value base, tnx_value index, tnx_value src, int dim, int mode);
 tnx_value tnx_b_put(tnx_builder *b, tnx_value base, tnx_value index, tnx_value src, int dim, int mode);
+tnx_value tnx_b_nonzero(tnx_builder *b, tnx_value mask, tnx_dim n, int64_t fill); /* [n, rank] */
 tnx_value tnx_b_index_put(tnx_builder *b, tnx_value base, tnx_value src, const tnx_value *index, const int *dims, int n, int mode);
 
 /* ---- products ---- */

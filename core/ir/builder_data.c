@@ -150,6 +150,13 @@ tnx_value tnx_b_topk(tnx_builder *b, tnx_value x, int dim, tnx_dim k, bool desce
 
 /* ---- indexing ---- */
 
+tnx_value tnx_b_nonzero(tnx_builder *b, tnx_value mask, tnx_dim n, int64_t fill) {
+  if (b->status != TNX_OK || !mask) return 0;
+  tnx_dim sizes[2] = {n, tnx_b_rank(b, mask)};
+  tnx_type type = {TNX_I64, 2, sizes};
+  return tnx_b_node(b, TNX_OP_NONZERO, &mask, 1, &fill, 1, NULL, 0, &type, 1);
+}
+
 static bool index_ok(tnx_builder *b, tnx_value index) {
   if (b->status != TNX_OK || !index) return false;
   tnx_dtype t = tnx_b_dtype(b, index);

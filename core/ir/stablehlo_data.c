@@ -242,6 +242,20 @@ static hlo scatter_slices(hlo_writer *w, hlo base, hlo vectors, hlo update, int 
   return r;
 }
 
+/* Each coordinate goes to the row that the running count of true elements says; those of other elements behind the end, where scatter drops them. */
+static hlo nonzero(hlo_writer *w, hlo mask, hlo want) {
+  hlo chosen = flatten(w, mask), order = hlo_convert(w, chosen, TNX_I64), zero = hlo_const_i(w, TNX_I64, 0), r = hlo_full_i(w, want, hlo_int(w, 0));
+  for (int64_t by = 1; by < order.sizes[0]; by *= 2) {
+    int64_t low = by, high = -by;
+    order = hlo_bin(w, "stablehlo.add", order, hlo_pad(w, order, zero, &low, &high, NULL));
+  }
+  hlo row = hlo_select(w, chosen, hlo_bin(w, "stablehlo.subtract", order, hlo_full_i(w, order, 1)), hlo_full_i(w, order, want.sizes[0]));
+  hlo first = hlo_bin(w, "stablehlo.multiply", row, hlo_full_i(w, row, mask.rank));
+  for (int d = 0; d < mask.rank; d++)
+    r = scatter_flat(w, r, hlo_bin(w, "stablehlo.add", first, hlo_full_i(w, row, d)), hlo_iota(w, hlo_retype(mask, TNX_I64), d), 0);
+  return r;
+}
+
 void hlo_index(hlo_writer *w) {
   const tnx_node *n = w->node;
   hlo x = hlo_operand(w, 0), r;
@@ -251,6 +265,7 @@ void hlo_index(hlo_writer *w) {
     case TNX_OP_GATHER: r = gather_flat(w, flatten(w, x), element_places(w, x, hlo_operand(w, 1), first)); break;
     case TNX_OP_INDEX: r = gather_slices(w, x, index_vectors(w, x, 1, 0, n_index), first, n_index); break;
     case TNX_OP_SCATTER: r = scatter_flat(w, x, element_places(w, x, hlo_operand(w, 1), first), hlo_operand(w, 2), hlo_int(w, 1)); break;
+    case TNX_OP_NONZERO: r = nonzero(w, x, hlo_result(w, 0)); break;
     case TNX_OP_PUT: r = scatter_slices(w, x, index_vectors(w, x, 1, 0, 1), hlo_operand(w, 2), first, 1, hlo_int(w, 1)); break;
     default: /* INDEX_PUT */
       first = (int)hlo_int(w, 1);

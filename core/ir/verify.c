@@ -408,6 +408,11 @@ static void check_index(check *c) {
   const tnx_dim *a = n->ints;
   const tnx_value_data *x = in(c, 0), *r = out(c, 0);
   REQUIRE(n->n_floats == 0, "no floats here");
+  if (n->op == TNX_OP_NONZERO) {
+    REQUIRE(n->n_ints == 1 && x->dtype == TNX_BOOL && x->rank > 0, "a mask and what to fill with");
+    REQUIRE(r->dtype == TNX_I64 && r->rank == 2 && r->sizes[1] == x->rank, "a row of coordinates for each element");
+    return;
+  }
   REQUIRE(n->n_inputs >= 2, "an operand and an index are needed");
   REQUIRE(r->dtype == x->dtype, "the dtype stays");
   bool put = n->op == TNX_OP_SCATTER || n->op == TNX_OP_PUT || n->op == TNX_OP_INDEX_PUT;

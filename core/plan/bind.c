@@ -208,6 +208,23 @@ static tnx_status bind_indexed(binder *b, const tnx_step *s, tnxk_index *x, tnxk
   return scatter ? tnxk_scatter_select(x, tnx_cpu_isa(), workers_hint(), k) : tnxk_gather_select(x, tnx_cpu_isa(), workers_hint(), k);
 }
 
+static tnx_status bind_nonzero(binder *b, const tnx_step *s, tnxk_nonzero *p, tnxk_kernel *k) {
+  memset(p, 0, sizeof *p);
+  const tnx_layout *mask = &s->layouts[0], *out = &s->layouts[1];
+  int64_t st[2];
+  p->rank = mask->rank;
+  bound_sizes(b, mask, p->sizes);
+  byte_strides(b, out, st);
+  p->row_st = st[0];
+  p->column_st = st[1];
+  p->rows = val(b, out->sizes[0]);
+  p->fill = s->fill;
+  p->mask = p->out = present;
+  patch(b, offsetof(tnxk_nonzero, mask), mask);
+  patch(b, offsetof(tnxk_nonzero, out), out);
+  return tnxk_nonzero_select(p, tnx_cpu_isa(), workers_hint(), k);
+}
+
 /* Sizes and strides of a layout without dimension dim. */
 static void rows(const binder *b, const tnx_layout *l, int dim, int64_t *sizes, int64_t *strides, int64_t *step) {
   int64_t elem = (int64_t)tnx_dtype_size((tnx_dtype)l->dtype);
@@ -316,6 +333,7 @@ static tnx_status bind_step(binder *b, const tnx_step *s, tnx_bound_step *out) {
     tnxk_index index;
     tnxk_scan scan;
     tnxk_topk topk;
+    tnxk_nonzero nonzero;
     tnxk_linalg linalg;
     tnxk_fft fft;
   } u;
@@ -337,6 +355,7 @@ static tnx_status bind_step(binder *b, const tnx_step *s, tnx_bound_step *out) {
     case TNX_STEP_GATHER:
     case TNX_STEP_SCATTER: bytes = sizeof u.index; TNX_TRY(bind_indexed(b, s, &u.index, k)); break;
     case TNX_STEP_SCAN: bytes = sizeof u.scan; TNX_TRY(bind_scan(b, s, &u.scan, k)); break;
+    case TNX_STEP_NONZERO: bytes = sizeof u.nonzero; TNX_TRY(bind_nonzero(b, s, &u.nonzero, k)); break;
     case TNX_STEP_LINALG: bytes = sizeof u.linalg; TNX_TRY(bind_linalg(b, s, &u.linalg, k)); break;
     case TNX_STEP_FFT: bytes = sizeof u.fft; TNX_TRY(bind_fft(b, s, &u.fft, k)); break;
     default: bytes = sizeof u.topk; TNX_TRY(bind_topk(b, s, &u.topk, k)); break;

@@ -241,6 +241,19 @@ static tnx_status emit_indexed(tnx_planner *pl, const tnx_node *n) {
   return indexed_step(pl, scatter ? TNX_STEP_SCATTER : TNX_STEP_GATHER, mode, n->op == TNX_OP_INDEX || n->op == TNX_OP_INDEX_PUT, n->fault ? n->fault : TNX_FAULT_INDEX, name, dims, k, l, 2 + n_index);
 }
 
+static tnx_status emit_nonzero(tnx_planner *pl, const tnx_node *n) {
+  tnx_layout l[2];
+  TNX_TRY(tnx_planner_need(pl, n->inputs[0], &l[0]));
+  if (!tnx_layout_is_contiguous(pl->g, &l[0])) {
+    tnx_layout copy;
+    TNX_TRY(new_temp(pl, &pl->g->values.data[n->inputs[0]], &copy));
+    TNX_TRY(tnx_planner_copy(pl, &l[0], &copy));
+    l[0] = copy;
+  }
+  TNX_TRY(tnx_planner_dest(pl, n->first, &l[1]));
+  return tnx_planner_step(pl, (tnx_step){.kind = TNX_STEP_NONZERO, .fill = n->ints[0], .name = "NONZERO"}, l, 2);
+}
+
 static tnx_status emit_scan(tnx_planner *pl, const tnx_node *n) {
   tnx_layout l[3] = {{0}};
   static const uint8_t ops[TNX_OP_COUNT] = {[TNX_OP_CUMSUM] = TNXK_CUMSUM, [TNX_OP_CUMPROD] = TNXK_CUMPROD, [TNX_OP_CUMMAX] = TNXK_CUMMAX,
@@ -380,7 +393,7 @@ static tnx_status emit(tnx_planner *pl, tnx_node_id id) {
     case TNX_CLASS_LEAF:
     case TNX_CLASS_VIEW: return TNX_OK; /* on demand */
     case TNX_CLASS_DATA: return n.op == TNX_OP_CONCAT ? emit_concat(pl, &n) : n.op == TNX_OP_PAD ? emit_pad(pl, &n) : emit_update(pl, &n);
-    case TNX_CLASS_INDEX: return emit_indexed(pl, &n);
+    case TNX_CLASS_INDEX: return n.op == TNX_OP_NONZERO ? emit_nonzero(pl, &n) : emit_indexed(pl, &n);
     case TNX_CLASS_SCAN: return emit_scan(pl, &n);
     case TNX_CLASS_PRODUCT:
       return n.op == TNX_OP_ATTENTION || n.op == TNX_OP_ATTENTION_BACKWARD ? emit_attention(pl, &n) : emit_product(pl, &n);

@@ -36,7 +36,7 @@ typedef struct tnx_buffer {
 
 typedef enum tnx_step_kind {
   TNX_STEP_PROGRAM, TNX_STEP_COPY, TNX_STEP_MATMUL, TNX_STEP_ATTENTION, TNX_STEP_ATTENTION_BACKWARD, TNX_STEP_GATHER, TNX_STEP_SCATTER,
-  TNX_STEP_SCAN, TNX_STEP_TOPK, TNX_STEP_LINALG, TNX_STEP_FFT
+  TNX_STEP_SCAN, TNX_STEP_TOPK, TNX_STEP_NONZERO, TNX_STEP_LINALG, TNX_STEP_FFT
 } tnx_step_kind;
 
 typedef struct tnx_step {
@@ -55,6 +55,7 @@ typedef struct tnx_step {
   tnxk_program program; /* PROGRAM; operand k is layouts[k], whose strides are already those over the space */
   const int8_t *dims;   /* GATHER, SCATTER: for each dimension of the iteration space: the dimension of the indexed operand it walks, or -1;
                            then for each index operand: the dimension it indexes, then the space dimension its first dimension lies on */
+  int64_t fill;         /* NONZERO */
   double numbers[2];    /* MATMUL: alpha, beta; ATTENTION: scale; LSTSQ: rcond */
 } tnx_step;
 

@@ -81,7 +81,7 @@ static tnx_status run_steps(const tnx_instance *inst, void *const *bufs, tnx_poo
   _Alignas(64) unsigned char params[sizeof(tnxk_program_args) > sizeof(tnxk_index) ? sizeof(tnxk_program_args) : sizeof(tnxk_index)];
   _Static_assert(sizeof params >= sizeof(tnxk_attention_bwd) && sizeof params >= sizeof(tnxk_matmul) && sizeof params >= sizeof(tnxk_topk) &&
                      sizeof params >= sizeof(tnxk_scan) && sizeof params >= sizeof(tnxk_copy) && sizeof params >= sizeof(tnxk_linalg) &&
-                     sizeof params >= sizeof(tnxk_fft),
+                     sizeof params >= sizeof(tnxk_fft) && sizeof params >= sizeof(tnxk_nonzero),
                  "the largest parameter struct");
   for (uint32_t i = 0; i < inst->n_steps; i++) {
     const tnx_bound_step *s = &inst->steps[i];

@@ -5,7 +5,7 @@
 #include "base/half.h"
 #include "kernel_split.h"
 
-enum { POOL = 1 << 16 };
+enum { POOL = 1 << 16, MASK = 9000 };
 
 static int64_t below(uint64_t *s, int64_t n) { return (int64_t)(test_rand(s) % (uint64_t)n); }
 
@@ -190,13 +190,14 @@ static void random_case(uint64_t seed, bool scatter) {
 TEST(gather_random) { for (uint64_t i = 1; i <= 1500; i++) random_case(i, false); }
 TEST(scatter_random) { for (uint64_t i = 1; i <= 3000; i++) random_case(i, true); }
 
-TEST(long_rows) { /* several chunks a row, bf16 sums in order */
-  enum { N = 7, D = 1000, V = 4 };
+TEST(long_rows) { /* several parts of the indexed dimension, bf16 sums in order */
+  enum { N = 40, D = 1000, V = 4 };
   static uint16_t src[N][D], out[V][D], want[V][D];
-  static int64_t index[N] = {1, 3, -3, 1, 0, 1, 3};
+  static int64_t index[N];
   uint64_t s = 5;
+  for (int i = 0; i < N; i++) index[i] = below(&s, 2 * V) - V;
   for (int i = 0; i < N; i++) for (int j = 0; j < D; j++) src[i][j] = tnx_f32_to_bf16(test_randf(&s));
-  src[3][17] = 0x7f80, src[5][17] = 0xff80; /* inf - inf */
+  index[3] = index[5] = 1, src[3][17] = 0x7f80, src[5][17] = 0xff80; /* inf - inf */
   for (int i = 0; i < N; i++)
     for (int j = 0; j < D; j++) {
       uint16_t *w = &want[index[i] < 0 ? index[i] + V : index[i]][j];
@@ -209,7 +210,7 @@ TEST(long_rows) { /* several chunks a row, bf16 sums in order */
   for (int isa = 0; isa <= (int)tnx_cpu_isa(); isa++) {
     tnxk_kernel k;
     CHECK_OK(tnxk_scatter_select(&p, (tnx_isa)isa, 2, &k));
-    CHECK(k.units[0] > 1); /* threads share the row */
+    CHECK(k.units[0] > 1); /* threads share the rows */
     memset(out, 0, sizeof out);
     kernel_run_split(&k, &p, 1, 9);
     CHECK(memcmp(out, want, sizeof out) == 0);
@@ -273,7 +274,35 @@ TEST(refusals) {
   CHECK_EQ(tnxk_copy_select(&c, TNX_ISA_SCALAR, 1, &k), TNX_INVALID_ARGUMENT);
 }
 
+TEST(nonzero_random) {
+  static uint8_t mask[3 * MASK];
+  static int64_t out[3 * MASK * 2], want[3 * MASK * 2];
+  for (uint64_t seed = 1; seed <= 300; seed++) {
+    uint64_t s = seed;
+    tnxk_nonzero p = {.rank = 1 + (int)below(&s, 3), .mask = mask, .out = out, .fill = -7};
+    int64_t n = 1, rows = 0, room = below(&s, 3) == 0 ? below(&s, 200) : MASK;
+    for (int d = 0; d < p.rank; d++) n *= p.sizes[d] = below(&s, 30) == 0 ? 0 : 1 + below(&s, p.rank == 1 ? 3 * MASK - 8 : p.rank == 2 ? 100 : 21);
+    int64_t sparse = 1 + below(&s, 20);
+    for (int64_t i = 0; i < n; i++) mask[i] = below(&s, sparse) ? 0 : (uint8_t)(1 + below(&s, 255));
+    bool by_column = below(&s, 2);
+    p.rows = room * 2 / p.rank;
+    p.row_st = by_column ? 8 : 8 * p.rank, p.column_st = by_column ? 8 * p.rows : 8;
+    for (int64_t i = 0; i < p.rows * p.rank; i++) want[i] = p.fill;
+    for (int64_t i = 0; i < n && rows < p.rows; i++) {
+      if (!mask[i]) continue;
+      int64_t rest = i;
+      for (int d = p.rank - 1; d >= 0; d--) want[(rows * p.row_st + d * p.column_st) / 8] = rest % p.sizes[d], rest /= p.sizes[d];
+      rows++;
+    }
+    tnxk_kernel k;
+    CHECK_OK(tnxk_nonzero_select(&p, TNX_ISA_SCALAR, 2, &k));
+    kernel_run_split(&k, &p, seed % 2, seed);
+    CHECK(memcmp(out, want, (size_t)(p.rows * p.rank * 8)) == 0);
+  }
+}
+
 int main(void) {
+  RUN(nonzero_random);
   RUN(gather_random);
   RUN(scatter_random);
   RUN(long_rows);

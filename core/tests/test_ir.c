@@ -81,6 +81,7 @@ static void collective(tnx_builder *b) {
   for (int op = TNX_OP_CUMSUM; op <= TNX_OP_LOGCUMSUMEXP; op++) output(b, tnx_b_scan(b, (tnx_op)op, x, 1));
   output(b, tnx_b_topk(b, x, 2, 3, true, true) + 1);
   output(b, tnx_b_take(b, x, i, 1));
+  output(b, tnx_b_nonzero(b, p, 6, -1));
   output(b, tnx_b_gather(b, x, j, 2));
   tnx_value two[2] = {i, tnx_b_unary(b, TNX_OP_NEG, i)};
   output(b, tnx_b_index(b, x, two, dims, 2));
@@ -353,6 +354,7 @@ static const struct { const char *text, *words; } refused[] = {
     {X23 "%2: float32[2, 4], %3: int64[2, 4] = TOPK %1 {1, 1, 1}\n", "more elements"},
     {X23 "%2: float32[2, 3] = TAKE %1, %1 {0}\n", "integer index"},
     {X23 "%2: int64[] = CONST {0}\n%3: float32[2] = TAKE %1, %2 {0}\n", "replace the dimension"},
+    {X23 "%2: int64[4, 2] = NONZERO %1 {0}\n", "a mask"},
     {X23 "%2: int64[4] = IOTA {0}\n%3: float32[4] = INDEX %1, %2 {0}\n", "replaces"},
     {X23 "%2: float32[2, 2] = MATMUL %1, %1\n", "[b, m, k]"},
     {X23 "%2: float32[2, 2] = LINEAR %1, %1 {9}\n", "activation"},

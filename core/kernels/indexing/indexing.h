@@ -50,4 +50,15 @@ typedef struct tnxk_copy {
 } tnxk_copy;
 
 tnx_status tnxk_copy_select(const tnxk_copy *p, tnx_isa isa, int workers, tnxk_kernel *out);
+
+/* The coordinates of the first `rows` true elements of a contiguous mask, in row-major order; rows that are left over get `fill`. */
+typedef struct tnxk_nonzero {
+  int32_t rank;
+  int64_t sizes[TNXK_MAX_RANK];
+  const void *mask; /* bool */
+  void *out;        /* int64 */
+  int64_t rows, row_st, column_st, fill;
+} tnxk_nonzero;
+
+tnx_status tnxk_nonzero_select(const tnxk_nonzero *p, tnx_isa isa, int workers, tnxk_kernel *out);
 #endif

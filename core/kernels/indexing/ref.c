@@ -6,27 +6,8 @@
 #include "base/half.h"
 #include "kernels/indexing/body.h"
 
-/* Units: outer coordinates x chunks of the run. */
 void tnxk_gather__scalar(const void *params, uint32_t phase, int64_t begin, int64_t end, void *shared, void *worker) {
-  const tnxk_index *p = params;
-  tnxk_indexed r;
-  tnxk_indexed_reduce(p, false, &r);
-  tnxk_cursor c;
-  tnxk_cursor_seek(&c, &r.w, r.outer, begin / r.chunks);
-  int64_t piece = begin % r.chunks;
-  static const uint64_t zero[2] = {0, 0};
-  for (int64_t u = begin; u < end; u++) {
-    int64_t first = piece * r.chunk, n = r.run - first < r.chunk ? r.run - first : r.chunk, offset;
-    char *out = (char *)p->out + c.at[1] + first * r.out_step;
-    if (tnxk_index_resolve(p, c.at, &offset))
-      tnxk_copy_run(out, (const char *)p->src + c.at[0] + offset + first * r.src_step, n, r.elem, r.out_step, r.src_step);
-    else
-      tnxk_copy_run(out, (const char *)zero, n, r.elem, r.out_step, 0);
-    if (++piece == r.chunks) {
-      piece = 0;
-      tnxk_cursor_next(&c, &r.w);
-    }
-  }
+  gather_body(params, begin, end);
 }
 
 void tnxk_scatter__scalar(const void *params, uint32_t phase, int64_t begin, int64_t end, void *shared, void *worker) {
@@ -37,17 +18,86 @@ void tnxk_copy__scalar(const void *params, uint32_t phase, int64_t begin, int64_
   copy_body(params, begin, end, transpose_plain);
 }
 
+/* ---- positions of true elements ---- */
+
+/* The mask's elements [at, end), at most 8: the high bit of byte i says whether the i-th one is true. */
+static inline uint64_t truths(const uint8_t *mask, int64_t at, int64_t end) {
+  uint64_t word = 0, low = UINT64_C(0x7f7f7f7f7f7f7f7f);
+  memcpy(&word, mask + at, end - at < 8 ? (size_t)(end - at) : 8);
+  return (((word & low) + low) | word) & ~low;
+}
+
+static int64_t count_block(const uint8_t *mask, int64_t at, int64_t end) {
+  int64_t total = 0;
+  while (at < end) {
+    uint64_t counts = 0; /* one in each byte: up to 31 words until their sum fills a byte */
+    for (int i = 0; i < 31 && at < end; i++, at += 8) counts += truths(mask, at, end) >> 7;
+    total += (int64_t)(counts * UINT64_C(0x0101010101010101) >> 56);
+  }
+  return total;
+}
+
+static inline void put_row(const tnxk_nonzero *p, int64_t row, const int64_t *x, int64_t last) {
+  char *out = (char *)p->out + row * p->row_st;
+  for (int d = 0; d + 1 < p->rank; d++, out += p->column_st) memcpy(out, &x[d], sizeof *x);
+  memcpy(out, &last, sizeof last);
+}
+
+static void write_block(const tnxk_nonzero *p, int64_t at, int64_t end, int64_t row) {
+  const uint8_t *mask = p->mask;
+  int64_t x[TNXK_MAX_RANK], rest = at, width = p->sizes[p->rank - 1];
+  for (int d = p->rank - 1; d >= 0; d--) x[d] = rest % p->sizes[d], rest /= p->sizes[d];
+  while (at < end && row < p->rows) {
+    int64_t line = at - x[p->rank - 1], stop = line + width < end ? line + width : end; /* where this row of the mask begins and ends */
+    for (; at < stop; at += 8)
+      for (uint64_t bits = truths(mask, at, stop); bits && row < p->rows; bits &= bits - 1)
+        put_row(p, row++, x, at - line + __builtin_ctzll(bits) / 8);
+    at = stop;
+    x[p->rank - 1] = 0;
+    for (int d = p->rank - 2; d >= 0 && ++x[d] == p->sizes[d]; d--) x[d] = 0;
+  }
+}
+
+/* shared: for each block how many elements are true, then the row where its first one goes. */
+void tnxk_nonzero__scalar(const void *params, uint32_t phase, int64_t begin, int64_t end, void *shared, void *worker) {
+  const tnxk_nonzero *p = params;
+  int64_t *rows = shared, n = 1;
+  for (int d = 0; d < p->rank; d++) n *= p->sizes[d];
+  if (phase == 1) {
+    int64_t total = 0;
+    for (int64_t i = 0; i < tnxk_ceil_div(n, TNXK_NONZERO_BLOCK); i++) {
+      int64_t count = rows[i];
+      rows[i] = total;
+      total += count;
+    }
+    for (; total < p->rows; total++)
+      for (int d = 0; d < p->rank; d++) memcpy((char *)p->out + total * p->row_st + d * p->column_st, &p->fill, sizeof p->fill);
+    return;
+  }
+  for (int64_t u = begin; u < end; u++) {
+    int64_t at = u * TNXK_NONZERO_BLOCK, stop = n - at < TNXK_NONZERO_BLOCK ? n : at + TNXK_NONZERO_BLOCK;
+    if (phase == 0) rows[u] = count_block(p->mask, at, stop);
+    else write_block(p, at, stop, rows[u]);
+  }
+}
+
+/* ---- accumulations ---- */
+
 /* One accumulation: storage type, compute type, conversions both ways, and the result of combining a (out) with b (src). */
-#define ACCUMULATE(name, store, load, unload, compute, expr)                                                         \
-  static void name(char *out, const char *src, int64_t n, int64_t out_step, int64_t src_step) {                      \
-    for (int64_t i = 0; i < n; i++) {                                                                                \
-      store s, o;                                                                                                    \
-      memcpy(&s, src + i * src_step, sizeof s);                                                                      \
-      memcpy(&o, out + i * out_step, sizeof o);                                                                      \
-      compute a = load(o), b = load(s);                                                                              \
-      o = (store)unload(expr);                                                                                       \
-      memcpy(out + i * out_step, &o, sizeof o);                                                                      \
-    }                                                                                                                \
+#define ACCUMULATE(name, store, load, unload, compute, expr)                                                                        \
+  static inline void name##_one(char *out, const char *src) {                                                                       \
+    store s, o;                                                                                                                     \
+    memcpy(&s, src, sizeof s);                                                                                                      \
+    memcpy(&o, out, sizeof o);                                                                                                      \
+    compute a = load(o), b = load(s);                                                                                               \
+    o = (store)unload(expr);                                                                                                        \
+    memcpy(out, &o, sizeof o);                                                                                                      \
+  }                                                                                                                                 \
+  static void name(char *out, const char *src, int64_t n, int64_t out_step, int64_t src_step, const int64_t *offset) {              \
+    if (offset)                                                                                                                     \
+      for (int64_t i = 0; i < n; i++) name##_one(out + i * out_step + offset[i], src + i * src_step);                               \
+    else                                                                                                                            \
+      for (int64_t i = 0; i < n; i++) name##_one(out + i * out_step, src + i * src_step);                                           \
   }
 #define SAME(x) (x)
 #define TRUTH(x) ((x) != 0)

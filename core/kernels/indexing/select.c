@@ -45,7 +45,8 @@ tnx_status tnxk_gather_select(const tnxk_index *p, tnx_isa isa, int workers, tnx
   TNX_TRY(check_index(p));
   tnxk_indexed r;
   tnxk_indexed_reduce(p, false, &r);
-  return pick("gather", isa, tnxk_walk_count(&r.w, 0, r.outer) * r.chunks, (r.run < r.chunk ? r.run : r.chunk) * r.elem, out);
+  int64_t lanes = r.lanes < r.lane_chunk ? r.lanes : r.lane_chunk, n = r.run < r.chunk ? r.run : r.chunk;
+  return pick("gather", isa, tnxk_walk_count(&r.w, 0, r.outer) * r.lane_chunks * r.chunks, lanes * (n * r.elem + 8), out);
 }
 
 tnx_status tnxk_scatter_select(const tnxk_index *p, tnx_isa isa, int workers, tnxk_kernel *out) {
@@ -56,8 +57,9 @@ tnx_status tnxk_scatter_select(const tnxk_index *p, tnx_isa isa, int workers, tn
   tnxk_indexed r;
   tnxk_indexed_reduce(p, true, &r);
   int64_t collisions = tnxk_walk_count(&r.w, r.own, r.outer);
-  int64_t units = collisions ? tnxk_walk_count(&r.w, 0, r.own) * r.chunks : 0;
-  return pick("scatter", isa, units, collisions * ((r.run < r.chunk ? r.run : r.chunk) * r.elem + 24), out);
+  int64_t units = collisions ? tnxk_walk_count(&r.w, 0, r.own) * r.lane_chunks * r.chunks * r.parts : 0;
+  int64_t lanes = r.lanes < r.lane_chunk ? r.lanes : r.lane_chunk, n = r.run < r.chunk ? r.run : r.chunk;
+  return pick("scatter", isa, units, collisions * lanes * (n * r.elem / r.parts + 16), out);
 }
 
 tnx_status tnxk_copy_select(const tnxk_copy *p, tnx_isa isa, int workers, tnxk_kernel *out) {
@@ -69,4 +71,20 @@ tnx_status tnxk_copy_select(const tnxk_copy *p, tnx_isa isa, int workers, tnxk_k
   int64_t units = tnxk_walk_count(&r.w, 0, r.outer) * r.row_units * r.col_units;
   int64_t unit = (r.cols < r.chunk ? r.cols : r.chunk) * (r.rows < TNXK_COPY_TILE ? r.rows : TNXK_COPY_TILE);
   return pick("copy", isa, units, unit * e, out);
+}
+
+/* Three phases: blocks are counted, the counts become the rows where blocks begin, blocks are written. */
+tnx_status tnxk_nonzero_select(const tnxk_nonzero *p, tnx_isa isa, int workers, tnxk_kernel *out) {
+  TNX_TRY(check_space(p->rank, p->sizes, 1));
+  if (p->rank < 1) return tnx_fail(TNX_INVALID_ARGUMENT, "a mask without dimensions");
+  int64_t n = 1;
+  for (int32_t d = 0; d < p->rank; d++) n *= p->sizes[d];
+  int64_t blocks = tnxk_ceil_div(n, TNXK_NONZERO_BLOCK);
+  TNX_TRY(pick("nonzero", isa, blocks, TNXK_NONZERO_BLOCK, out));
+  out->phases = 3;
+  out->units[1] = out->grain[1] = 1;
+  out->units[2] = blocks;
+  out->grain[2] = 4;
+  out->shared_bytes = (size_t)(blocks + 1) * sizeof(int64_t);
+  return TNX_OK;
 }

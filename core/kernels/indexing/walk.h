@@ -79,16 +79,23 @@ static inline void tnxk_cursor_next(tnxk_cursor *c, const tnxk_walk *w) {
   }
 }
 
-/* An indexed operation, reduced. The last dimension of the walk is the run if no index varies along it (run = its size, else 1
- * and the walk has no run dimension); the run is copied in `chunks` pieces of `chunk` elements. For scatter, the dimensions are
- * ordered: `own` dimensions that the output walks by itself, then those that only the indices tell apart. */
+/* An indexed operation, reduced: [outer dimensions][lanes][run]. The run is the last dimension if no index varies along it (else 1 element);
+ * the lanes are the dimension before it. A unit is a position in the outer dimensions, a piece of `lane_chunk` lanes and a piece of `chunk`
+ * elements of the run. For scatter, the outer dimensions are ordered: `own` dimensions that the output walks by itself, then those that only the
+ * indices tell apart, which a unit walks from first to last. Lanes that only the indices tell apart are not cut. Where that leaves few units, each
+ * takes the lanes whose one index falls into its part of the indexed dimension. */
+enum { TNXK_LANES = 512, TNXK_FEW_UNITS = 16 };
 typedef struct tnxk_indexed {
   tnxk_walk w;
-  int outer;          /* dimensions before the run */
+  int outer;          /* dimensions before the lanes */
   int own;            /* scatter: dimensions [0, own) cannot collide */
   int64_t elem;       /* bytes */
+  int64_t lanes, lane_chunk, lane_chunks, lane_st[TNXK_WALK_MAX_STREAMS];
   int64_t run, src_step, out_step, chunk, chunks;
+  int64_t parts;      /* scatter: of the indexed dimension */
 } tnxk_indexed;
+
+static inline int64_t tnxk_ceil_div(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
 static inline void tnxk_indexed_reduce(const tnxk_index *p, bool scatter, tnxk_indexed *r) {
   tnxk_walk *w = &r->w;
@@ -104,8 +111,8 @@ static inline void tnxk_indexed_reduce(const tnxk_index *p, bool scatter, tnxk_i
   r->elem = (int64_t)tnx_dtype_size((tnx_dtype)p->dtype);
   r->run = 1, r->src_step = r->out_step = r->elem;
   r->outer = w->rank;
-  if (w->rank > 0) {
-    int last = w->rank - 1;
+  if (r->outer > 0) {
+    int last = r->outer - 1;
     bool free_of_index = !scatter || w->st[1][last] != 0;
     for (int t = 0; free_of_index && t < p->n_index; t++) free_of_index = w->st[2 + t][last] == 0;
     if (free_of_index) {
@@ -115,16 +122,33 @@ static inline void tnxk_indexed_reduce(const tnxk_index *p, bool scatter, tnxk_i
       r->outer = last;
     }
   }
-  /* Chunks let several threads share long runs; for scatter they are the main source of parallel work, so they are shorter. */
-  r->chunk = (scatter ? 512 : TNXK_CHUNK_BYTES) / r->elem;
-  r->chunks = r->run ? (r->run + r->chunk - 1) / r->chunk : 0;
+  r->chunk = TNXK_CHUNK_BYTES / r->elem;
+  r->chunks = tnxk_ceil_div(r->run, r->chunk);
+  r->lanes = 1;
+  for (int s = 0; s < w->streams; s++) r->lane_st[s] = 0;
+  if (r->outer > 0) {
+    int last = --r->outer;
+    r->lanes = w->sizes[last];
+    for (int s = 0; s < w->streams; s++) r->lane_st[s] = w->st[s][last];
+  }
+  bool cut = !scatter || r->lane_st[1] != 0;
+  int64_t fit = r->run ? TNXK_CHUNK_BYTES / r->elem / (r->run < r->chunk ? r->run : r->chunk) : 1;
+  r->lane_chunk = !cut ? r->lanes : fit < 1 ? 1 : fit < TNXK_LANES ? fit : TNXK_LANES;
+  r->lane_chunks = r->lanes ? tnxk_ceil_div(r->lanes, r->lane_chunk) : 0;
   r->own = 0;
-  if (scatter) {
-    for (int d = 0; d < r->outer; d++) {
-      if (w->st[1][d] == 0) continue;
-      for (int e = d; e > r->own; e--) tnxk_walk_swap(w, e, e - 1); /* keeps the order inside each class */
-      r->own++;
-    }
+  r->parts = 1;
+  if (!scatter) return;
+  for (int d = 0; d < r->outer; d++) {
+    if (w->st[1][d] == 0) continue;
+    for (int e = d; e > r->own; e--) tnxk_walk_swap(w, e, e - 1); /* keeps the order inside each class */
+    r->own++;
+  }
+  /* Reading all indices for each part is worth it for long runs only. */
+  int64_t units = tnxk_walk_count(w, 0, r->own) * r->chunks, bytes = r->run * r->elem;
+  if (!cut && p->n_index == 1 && p->index[0].step > 0 && units < TNXK_FEW_UNITS && r->lanes * bytes > TNXK_CHUNK_BYTES) {
+    r->parts = bytes / 256 < TNXK_FEW_UNITS ? bytes / 256 : TNXK_FEW_UNITS;
+    if (r->parts > p->index[0].limit) r->parts = p->index[0].limit;
+    if (r->parts < 1) r->parts = 1;
   }
 }
 
@@ -225,8 +249,11 @@ static inline void tnxk_copying_reduce(const tnxk_copy *p, tnxk_copying *r) {
   r->col_units = r->cols ? (r->cols + r->chunk - 1) / r->chunk : 0;
 }
 
-/* Adds (or multiplies, or takes the least or greatest of) n elements of src into out. */
-typedef void (*tnxk_accumulate_fn)(char *out, const char *src, int64_t n, int64_t out_step, int64_t src_step);
+/* Elements of a mask that one unit counts, and later places. */
+enum { TNXK_NONZERO_BLOCK = 4096 };
+
+/* Adds (or multiplies, or takes the least or greatest of) n elements of src into out, whose element i is `offset[i]` further if there are offsets. */
+typedef void (*tnxk_accumulate_fn)(char *out, const char *src, int64_t n, int64_t out_step, int64_t src_step, const int64_t *offset);
 tnxk_accumulate_fn tnxk_accumulate_get(tnx_dtype dtype, tnxk_scatter_op op);
 
 #define TNXK_INDEXING(isa, operation, function) \

@@ -1,11 +1,11 @@
-/* AVX2: accumulation of contiguous float runs (embedding gradients, index_add) and transposition of 2- and 4-byte tiles.
+/* AVX2: resolution of indices, accumulation of contiguous float runs (embedding gradients, index_add) and transposition of 2- and 4-byte tiles.
  * Everything else is the portable code of ref.c. Sums are the same bits as there: one addition and one rounding per element. */
 #include <immintrin.h>
 
 #include "base/half.h"
 #include "kernels/indexing/body.h"
 
-static void add_f32(char *out, const char *src, int64_t n, int64_t out_step, int64_t src_step) {
+static void add_f32(char *out, const char *src, int64_t n, int64_t out_step, int64_t src_step, const int64_t *offset) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8)
     _mm256_storeu_ps((float *)out + i, _mm256_add_ps(_mm256_loadu_ps((const float *)out + i), _mm256_loadu_ps((const float *)src + i)));
@@ -16,7 +16,7 @@ static inline __m256 widen_bf16(const uint16_t *p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
 }
 
-static void add_bf16(char *out, const char *src, int64_t n, int64_t out_step, int64_t src_step) {
+static void add_bf16(char *out, const char *src, int64_t n, int64_t out_step, int64_t src_step, const int64_t *offset) {
   uint16_t *o = (uint16_t *)out;
   const uint16_t *s = (const uint16_t *)src;
   int64_t i = 0;
@@ -33,7 +33,7 @@ static void add_bf16(char *out, const char *src, int64_t n, int64_t out_step, in
   for (; i < n; i++) o[i] = tnx_f32_to_bf16(tnx_bf16_to_f32(o[i]) + tnx_bf16_to_f32(s[i]));
 }
 
-static void add_f16(char *out, const char *src, int64_t n, int64_t out_step, int64_t src_step) {
+static void add_f16(char *out, const char *src, int64_t n, int64_t out_step, int64_t src_step, const int64_t *offset) {
   uint16_t *o = (uint16_t *)out;
   const uint16_t *s = (const uint16_t *)src;
   int64_t i = 0;
@@ -45,6 +45,10 @@ static void add_f16(char *out, const char *src, int64_t n, int64_t out_step, int
     _mm_storeu_si128((__m128i *)(o + i), _mm256_cvtps_ph(sum, _MM_FROUND_TO_NEAREST_INT));
   }
   for (; i < n; i++) o[i] = tnx_f32_to_f16(tnx_f16_to_f32(o[i]) + tnx_f16_to_f32(s[i]));
+}
+
+void tnxk_gather__avx2(const void *params, uint32_t phase, int64_t begin, int64_t end, void *shared, void *worker) {
+  gather_body(params, begin, end);
 }
 
 void tnxk_scatter__avx2(const void *params, uint32_t phase, int64_t begin, int64_t end, void *shared, void *worker) {

@@ -1,4 +1,4 @@
-/* Operations along one dimension of length n: cumulative scans, sort, top-k, and nonzero counting. Rows are the other dimensions.
+/* Operations along one dimension of length n: cumulative scans, sort and top-k. Rows are the other dimensions.
  * Strides are in bytes. */
 #ifndef TNXK_SCAN_H
 #define TNXK_SCAN_H
