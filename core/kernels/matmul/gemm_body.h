@@ -20,6 +20,7 @@ enum {
   NB_MAX = 256,
   UNIT_MACS = 1 << 20, /* what a unit aims at */
   UNITS = 64,          /* more would pack b more often than threads need */
+  NB_WIDE = 96,        /* a packed b that leaves room in L2 for the panels of a, which every panel of b reads again */
   WINDOW_ROWS = 16     /* rows of windows that are laid out before they are packed */
 };
 #define SHARED_A_MAX ((int64_t)128 << 20)
@@ -48,7 +49,7 @@ static gemm_plan plan_gemm(const tnxk_matmul *q) {
   int64_t nb = NB_MAX;
   /* Few rows and row-major b: reading b counts, so wide blocks for long reads. */
   const int64_t nb_min = q->b_rs != 1 && g.mb < 64 ? 4 * NB_MIN : NB_MIN;
-  if (!g.a_local) nb = mm_min(NB_MAX, mm_max(mm_max(UNIT_MACS / (g.mb * q->k), g.batches * g.mblocks * q->n / UNITS), nb_min));
+  if (!g.a_local) nb = mm_min(NB_MAX, mm_max(mm_max(UNIT_MACS / (g.mb * q->k), mm_min(g.batches * g.mblocks * q->n / UNITS, NB_WIDE)), nb_min));
   int64_t nblocks = mm_ceil(q->n, mm_round_up(nb, NR));
   g.nb = mm_round_up(mm_ceil(q->n, nblocks), NR);
   g.nblocks = mm_ceil(q->n, g.nb);
@@ -113,8 +114,13 @@ static void pack_windows(const tnxk_matmul *q, const char *b, int64_t x, int64_t
   for (int64_t y = 0; y < depth; y += WINDOW_ROWS) {
     const int64_t rows = mm_min(WINDOW_ROWS, depth - y);
     lay_out_windows(q, b, x + y, rows, j, cols, room, nb * es);
-    for (int64_t i = 0; i < cols; i += NR)
-      pack_panel(room + i * es, 1, nb, cols - i, rows, out + i * kc + y / KSTEP * NR, NR, q->dtype);
+    for (int64_t i = 0; i < cols; i += NR) {
+      const char *p = room + i * es;
+      float *o = out + i * kc + y / KSTEP * NR;
+      if (q->dtype == TNX_F32) pack_r_dt(p, nb * es, cols - i, rows, o, NR, TNX_F32, 0);
+      else if (q->dtype == TNX_BF16) pack_r_dt(p, nb * es, cols - i, rows, o, NR, TNX_BF16, 0);
+      else pack_r_dt(p, nb * es, cols - i, rows, o, NR, TNX_F16, 0);
+    }
   }
 }
 
