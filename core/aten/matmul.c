@@ -146,6 +146,12 @@ static tnx_status dot(tnx_lower *l, const tnx_arg *a, bool conjugate, tnx_value 
   if (differ(tnx_b_size(b, a[0].value, 0), tnx_b_size(b, a[1].value, 0))) return tnx_fail(TNX_SHAPE, "inconsistent tensor size");
   tnx_value x = a[0].value;
   if (conjugate && tnx_dtype_is_complex(tnx_b_dtype(b, x))) x = tnx_b_unary(b, TNX_OP_CONJ, x);
+  tnx_dtype t = tnx_b_dtype(b, x), acc = tnx_acc_of(t);
+  if (tnx_dtype_is_float(t)) { /* a reduction like any other, shared among threads */
+    int dim = 0;
+    tnx_value products = mul(b, tnx_b_convert(b, x, acc), tnx_b_convert(b, a[1].value, acc));
+    return give(l, results, tnx_b_convert(b, reduce(b, TNX_OP_REDUCE_SUM, products, &dim, 1, false), t));
+  }
   int both[2] = {0, 1};
   return give(l, results, tnx_b_squeeze(b, lower_product_of(b, tnx_b_unsqueeze(b, x, 0), column(b, a[1].value)), both, 2));
 }

@@ -87,6 +87,13 @@ static tnx_value affine(tnx_builder *b, tnx_value y, tnx_value weight, tnx_value
   return y;
 }
 
+/* (x - mu) * rstd * weight + bias as x * scale + shift, where scale and shift are much smaller than x. */
+static tnx_value scale_and_shift(tnx_builder *b, tnx_value x, tnx_value mu, tnx_value rstd, tnx_value weight, tnx_value bias, tnx_dtype acc) {
+  tnx_value scale = weight ? mul(b, rstd, tnx_b_convert(b, weight, acc)) : rstd, offset = mul(b, mu, scale);
+  tnx_value shift = bias ? sub(b, tnx_b_convert(b, bias, acc), offset) : tnx_b_unary(b, TNX_OP_NEG, offset);
+  return add(b, mul(b, x, scale), shift);
+}
+
 tnx_status lower_native_layer_norm(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
   int dims[TNX_MAX_RANK], n = trailing_dims(l, a[0].value, a + 1, dims);
@@ -193,7 +200,7 @@ tnx_status lower_native_group_norm(tnx_lower *l, const tnx_arg *a, tnx_value *re
   tnx_dim per_channel[4] = {1, groups, channels / groups, 1}, stats[2] = {a[3].dim, groups};
   if (weight) weight = tnx_b_reshape(b, weight, 4, per_channel);
   if (bias) bias = tnx_b_reshape(b, bias, 4, per_channel);
-  tnx_value y = affine(b, mul(b, diff, rstd), weight, bias, acc);
+  tnx_value y = scale_and_shift(b, x, mu, rstd, weight, bias, acc);
   y = tnx_b_reshape(b, tnx_b_convert(b, y, t), tnx_b_rank(b, a[0].value), tnx_b_sizes(b, a[0].value));
   return give3(l, results, y, tnx_b_convert(b, tnx_b_reshape(b, mu, 2, stats), t), tnx_b_convert(b, tnx_b_reshape(b, rstd, 2, stats), t));
 }
@@ -254,7 +261,7 @@ static batch_stats batch_norm(tnx_lower *l, tnx_value input, tnx_value weight, t
     mu = per_channel(b, running_mean, x, acc), var = per_channel(b, running_var, x, acc);
   }
   tnx_value rstd = tnx_b_unary(b, TNX_OP_RSQRT, add_f(b, var, eps));
-  tnx_value y = affine(b, mul(b, sub(b, x, mu), rstd), per_channel(b, weight, x, acc), per_channel(b, bias, x, acc), acc);
+  tnx_value y = scale_and_shift(b, x, mu, rstd, per_channel(b, weight, x, acc), per_channel(b, bias, x, acc), acc);
   s.y = tnx_b_convert(b, y, t);
   s.mean = tnx_b_reshape(b, mu, 1, &channels), s.rstd = tnx_b_reshape(b, rstd, 1, &channels), s.var = tnx_b_reshape(b, var, 1, &channels);
   return s;

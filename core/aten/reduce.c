@@ -100,8 +100,8 @@ VARIANCE(std_mean, true, true)
 /* ---- norms ---- */
 
 tnx_value lower_norm_of(tnx_builder *b, tnx_value x, double p, const int *dims, int n, bool keepdim) {
-  x = tnx_b_unary(b, TNX_OP_ABS, x);
   if (!x) return 0;
+  if (p != 2 || tnx_dtype_is_complex(tnx_b_dtype(b, x))) x = tnx_b_unary(b, TNX_OP_ABS, x); /* a square has no sign */
   if (isinf(p)) return reduce(b, p > 0 ? TNX_OP_REDUCE_MAX : TNX_OP_REDUCE_MIN, x, dims, n, keepdim);
   if (p == 0) return reduce(b, TNX_OP_REDUCE_SUM, tnx_b_convert(b, compare_f(b, TNX_OP_NE, x, 0), tnx_b_dtype(b, x)), dims, n, keepdim);
   if (p == 1) return reduce(b, TNX_OP_REDUCE_SUM, x, dims, n, keepdim);

@@ -85,7 +85,20 @@ static tnx_status bind_matmul(binder *b, const tnx_step *s, tnxk_matmul *m, tnxk
   m->k = val(b, a->sizes[rb + 1]);
 #define RC(field, l) (m->field##_rs = val(b, (l)->strides[rb]), m->field##_cs = val(b, (l)->strides[rb + 1]))
   RC(a, a);
-  RC(b, w);
+  if (s->flags[0]) {
+    m->b_windows = true;
+    for (int i = 0; i < TNXK_MATMUL_WINDOW_RANK; i++) m->bk[i] = m->bn[i] = 1;
+    for (int side = 0; side < 2; side++) {
+      int n = s->flags[side], from = side ? rb + s->flags[0] : rb;
+      int64_t *sizes = side ? m->bn : m->bk, *strides = side ? m->bn_st : m->bk_st;
+      for (int i = 0; i < n; i++) {
+        sizes[TNXK_MATMUL_WINDOW_RANK - n + i] = val(b, w->sizes[from + i]);
+        strides[TNXK_MATMUL_WINDOW_RANK - n + i] = val(b, w->strides[from + i]);
+      }
+    }
+  } else {
+    RC(b, w);
+  }
   RC(c, c);
   if (add->buffer) RC(add, add);
 #undef RC

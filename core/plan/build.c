@@ -302,6 +302,51 @@ static tnx_status as_matrix(tnx_planner *pl, const tnx_layout *x, bool may_copy,
   return TNX_OK;
 }
 
+/* Factors of the constant `size` that are x's dimensions from *dim down, outermost first in sizes[]; a dimension that goes on beyond is cut,
+ * *rest of it being left. 0: there are none, or too many. */
+static int factors(const tnx_layout *x, int *dim, tnx_dim *rest, tnx_dim size, tnx_dim *sizes) {
+  tnx_dim found[TNXK_MATMUL_WINDOW_RANK];
+  int n = 0;
+  while (size > 1) {
+    if (*dim < 0 || n == TNXK_MATMUL_WINDOW_RANK || tnx_dim_is_symbolic(*rest)) return 0;
+    tnx_dim part = *rest < size ? *rest : size;
+    if (part == 0 || size % part || *rest % part) return 0;
+    if (part > 1) found[n++] = part;
+    size /= part;
+    *rest /= part;
+    if (*rest == 1 && --*dim >= 0) *rest = x->sizes[*dim];
+  }
+  for (int i = 0; i < n; i++) sizes[i] = found[n - 1 - i];
+  return n;
+}
+
+/* The columns of a convolution, [.., k, n] reshaped from windows that no strides of a matrix describe: found as windows of the image
+ * instead of being copied. flags: by how many dimensions k and n are walked. */
+static tnx_status as_windows(tnx_planner *pl, tnx_value v, tnx_layout *out, uint8_t *flags) {
+  const tnx_node *n = tnx_graph_producer(pl->g, v);
+  const tnx_value_data *d = &pl->g->values.data[v];
+  bool half = d->dtype == TNX_BF16 || d->dtype == TNX_F16, is_view, ok;
+  if (pl->loc[v].buffer || n->op != TNX_OP_RESHAPE || !(half || d->dtype == TNX_F32) || d->rank < 2 || d->rank > 4) return TNX_OK;
+  tnx_dim k = d->sizes[d->rank - 2], columns = d->sizes[d->rank - 1];
+  if (tnx_dim_is_symbolic(k) || tnx_dim_is_symbolic(columns)) return TNX_OK;
+  tnx_layout x, direct;
+  TNX_TRY(tnx_planner_need(pl, n->inputs[0], &x));
+  TNX_TRY(tnx_layout_view(pl->g, n, &x, &direct, &is_view));
+  if (is_view || x.rank == 0) return TNX_OK;
+  tnx_dim sizes[4 + 2 * TNXK_MATMUL_WINDOW_RANK], side[2][TNXK_MATMUL_WINDOW_RANK], rest = x.sizes[x.rank - 1];
+  int dim = x.rank - 1, nn = factors(&x, &dim, &rest, columns, side[1]), nk = nn ? factors(&x, &dim, &rest, k, side[0]) : 0, rank = d->rank - 2;
+  if (!nk) return TNX_OK;
+  memcpy(sizes, d->sizes, (size_t)rank * sizeof *sizes);
+  memcpy(sizes + rank, side[0], (size_t)nk * sizeof *sizes);
+  memcpy(sizes + rank + nk, side[1], (size_t)nn * sizeof *sizes);
+  TNX_TRY(tnx_layout_reshape(pl->g, &x, rank + nk + nn, sizes, &direct, &ok));
+  if (!ok) return TNX_OK;
+  *out = direct;
+  flags[0] = (uint8_t)nk;
+  flags[1] = (uint8_t)nn;
+  return TNX_OK;
+}
+
 /* MATMUL steps: a, b, c, add, gate. */
 static tnx_status emit_product(tnx_planner *pl, const tnx_node *n) {
   tnx_layout l[5] = {{0}};
@@ -338,7 +383,8 @@ static tnx_status emit_product(tnx_planner *pl, const tnx_node *n) {
   }
   int first = n->op == TNX_OP_ADDMM;
   TNX_TRY(tnx_planner_need(pl, n->inputs[first], &l[0]));
-  TNX_TRY(tnx_planner_need(pl, n->inputs[first + 1], &l[1]));
+  TNX_TRY(as_windows(pl, n->inputs[first + 1], &l[1], s.flags));
+  if (!s.flags[0]) TNX_TRY(tnx_planner_need(pl, n->inputs[first + 1], &l[1]));
   if (n->op == TNX_OP_ADDMM) {
     s.numbers[0] = n->floats[1];
     s.numbers[1] = n->floats[0];

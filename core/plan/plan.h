@@ -46,7 +46,7 @@ typedef struct tnx_step {
   uint8_t n_reduced;    /* PROGRAM */
   uint8_t fault;        /* GATHER, SCATTER: tnx_fault of an index out of range */
   bool wraps;           /* GATHER, SCATTER: negative indices count from the end */
-  uint8_t flags[3];     /* LINALG, FFT: the node's ints */
+  uint8_t flags[3];     /* LINALG, FFT: the node's ints; MATMUL: by how many dimensions the rows and the columns of b are walked (0: by one each) */
   int8_t dim;           /* SCAN, TOPK, FFT: dimension; GATHER, SCATTER: see step_index */
   const char *name;     /* the operator it came from, for messages */
   tnx_layout *layouts;  /* operands, in the order the kind gives them (see bind.c); buffer 0: absent */

@@ -348,7 +348,23 @@ static tnx_status store_members(emitter *e, tnx_node_id from, tnx_node_id to) {
   return TNX_OK;
 }
 
-/* REDUCE: kept dimensions first and the reduced ones innermost, unless the operand is contiguous along a kept one. */
+/* Windows: a few short dimensions that UNFOLD made. Lanes then walk the kept dimensions, and the places are added one after the other.
+ * Only those: their sizes are attributes, so that a graph with symbolic sizes takes the same way, to the same bits. */
+static bool is_window(const emitter *e, const tnx_node *reduce, const bool *is_reduced) {
+  enum { MAX_LENGTH = 8, MAX_PLACES = 64 };
+  const tnx_node *x = tnx_graph_producer(e->g, reduce->inputs[0]);
+  while (x->op == TNX_OP_CONVERT || x->op == TNX_OP_SLICE) x = tnx_graph_producer(e->g, x->inputs[0]);
+  int64_t places = 1;
+  for (int i = 0; i < e->rank; i++) {
+    if (!is_reduced[i]) continue;
+    if (tnx_dim_is_symbolic(e->space[i]) || e->space[i] > MAX_LENGTH) return false;
+    places *= e->space[i];
+  }
+  return x->op == TNX_OP_UNFOLD && places <= MAX_PLACES;
+}
+
+/* REDUCE: kept dimensions first and the reduced ones innermost, unless the operand is contiguous along a kept one or the reduced ones
+ * are a window. */
 static tnxk_mode reduce_order(emitter *e, const tnx_node *reduce, int *order, int *n_reduced) {
   bool is_reduced[TNX_MAX_RANK] = {false};
   for (uint32_t i = 0; i < reduce->n_ints; i++) is_reduced[reduce->ints[i]] = true;
@@ -366,7 +382,7 @@ static tnxk_mode reduce_order(emitter *e, const tnx_node *reduce, int *order, in
     }
   }
   while (inner > 0 && e->space[inner] == 1) inner--;
-  tnxk_mode mode = e->rank == 0 || is_reduced[inner] ? TNXK_REDUCE_INNER : TNXK_REDUCE_OUTER;
+  tnxk_mode mode = e->rank == 0 || (is_reduced[inner] && !is_window(e, reduce, is_reduced)) ? TNXK_REDUCE_INNER : TNXK_REDUCE_OUTER;
   int k = 0;
   *n_reduced = 0;
   for (int part = 0; part < 2; part++)

@@ -18,7 +18,10 @@ enum {
   MB_MIN = 4 * MR,
   NB_MIN = 32,
   NB_MAX = 256,
-  UNIT_MACS = 1 << 20 /* what a unit aims at */
+  UNIT_MACS = 1 << 20, /* what a unit aims at */
+  UNITS = 64,          /* more would pack b more often than threads need */
+  NB_WIDE = 96,        /* a packed b that leaves room in L2 for the panels of a, which every panel of b reads again */
+  WINDOW_ROWS = 16     /* rows of windows that are laid out before they are packed */
 };
 #define SHARED_A_MAX ((int64_t)128 << 20)
 
@@ -26,7 +29,7 @@ typedef struct gemm_plan {
   int64_t batches, mblocks, nblocks, mb, nb, kc; /* kc: in packed columns */
   int64_t panels; /* of a, in one batch item */
   bool a_local;
-  size_t panel_bytes, a_bytes, b_bytes, tile_bytes; /* one whole panel of a; worker scratch parts */
+  size_t panel_bytes, a_bytes, b_bytes, tile_bytes, window_bytes; /* one whole panel of a; worker scratch parts */
 } gemm_plan;
 
 static gemm_plan plan_gemm(const tnxk_matmul *q) {
@@ -46,7 +49,7 @@ static gemm_plan plan_gemm(const tnxk_matmul *q) {
   int64_t nb = NB_MAX;
   /* Few rows and row-major b: reading b counts, so wide blocks for long reads. */
   const int64_t nb_min = q->b_rs != 1 && g.mb < 64 ? 4 * NB_MIN : NB_MIN;
-  if (!g.a_local) nb = mm_min(NB_MAX, mm_max(UNIT_MACS / (g.mb * q->k), nb_min));
+  if (!g.a_local) nb = mm_min(NB_MAX, mm_max(mm_max(UNIT_MACS / (g.mb * q->k), mm_min(g.batches * g.mblocks * q->n / UNITS, NB_WIDE)), nb_min));
   int64_t nblocks = mm_ceil(q->n, mm_round_up(nb, NR));
   g.nb = mm_round_up(mm_ceil(q->n, nblocks), NR);
   g.nblocks = mm_ceil(q->n, g.nb);
@@ -54,6 +57,7 @@ static gemm_plan plan_gemm(const tnxk_matmul *q) {
   g.a_bytes = g.a_local ? mm_align64((size_t)(g.mb * g.kc + VL) * 4) : 0;
   g.b_bytes = mm_align64((size_t)(g.nb * g.kc) * 4);
   g.tile_bytes = mm_align64((size_t)(g.mb * g.nb) * 4);
+  g.window_bytes = q->b_windows ? mm_align64((size_t)(WINDOW_ROWS * g.nb + VL) * 4) : 0;
   return g;
 }
 
@@ -69,6 +73,55 @@ static void pack_b(const tnxk_matmul *q, const char *b, int64_t cols, int64_t de
     for (int64_t j = 0; j < cols; j += NR)
       pack_panel(b + (j * q->b_cs + x * q->b_rs) * es, q->b_cs, q->b_rs, cols - j, mm_min(chunk, depth - x),
                  out + j * kc + x / KSTEP * NR, NR, q->dtype);
+}
+
+/* Rows [x, x + rows) of columns [j, j + cols) of windows, side by side in `out`, a row `pitch` bytes from the next. */
+static void lay_out_windows(const tnxk_matmul *q, const char *b, int64_t x, int64_t rows, int64_t j, int64_t cols, char *out, int64_t pitch) {
+  enum { LAST = TNXK_MATMUL_WINDOW_RANK - 1 };
+  const int es = mm_dtype_bytes(q->dtype);
+  int64_t first[LAST + 1]; /* coordinates of column j */
+  for (int d = LAST; d >= 0; d--) first[d] = j % q->bn[d], j /= q->bn[d];
+  for (int64_t r = 0; r < rows; r++, out += pitch) {
+    int64_t c[LAST + 1], rest = x + r, at = 0, step = q->bn_st[LAST];
+    for (int d = LAST; d >= 0; d--) {
+      at += rest % q->bk[d] * q->bk_st[d] + first[d] * q->bn_st[d];
+      rest /= q->bk[d];
+      c[d] = first[d];
+    }
+    char *o = out;
+    for (int64_t left = cols; left > 0;) {
+      const int64_t run = mm_min(left, q->bn[LAST] - c[LAST]);
+      const char *p = b + at * es;
+      if (step == 1) memcpy(o, p, (size_t)(run * es));
+      else if (es == 4) for (int64_t i = 0; i < run; i++) memcpy(o + i * 4, p + i * step * 4, 4);
+      else for (int64_t i = 0; i < run; i++) memcpy(o + i * 2, p + i * step * 2, 2);
+      o += run * es;
+      left -= run;
+      at -= c[LAST] * step;
+      c[LAST] = 0;
+      for (int d = LAST - 1; d >= 0; d--) {
+        at += q->bn_st[d];
+        if (++c[d] < q->bn[d]) break;
+        at -= c[d] * q->bn_st[d];
+        c[d] = 0;
+      }
+    }
+  }
+}
+
+static void pack_windows(const tnxk_matmul *q, const char *b, int64_t x, int64_t depth, int64_t j, int64_t cols, int64_t kc, int64_t nb, float *out, char *room) {
+  const int es = mm_dtype_bytes(q->dtype);
+  for (int64_t y = 0; y < depth; y += WINDOW_ROWS) {
+    const int64_t rows = mm_min(WINDOW_ROWS, depth - y);
+    lay_out_windows(q, b, x + y, rows, j, cols, room, nb * es);
+    for (int64_t i = 0; i < cols; i += NR) {
+      const char *p = room + i * es;
+      float *o = out + i * kc + y / KSTEP * NR;
+      if (q->dtype == TNX_F32) pack_r_dt(p, nb * es, cols - i, rows, o, NR, TNX_F32, 0);
+      else if (q->dtype == TNX_BF16) pack_r_dt(p, nb * es, cols - i, rows, o, NR, TNX_BF16, 0);
+      else pack_r_dt(p, nb * es, cols - i, rows, o, NR, TNX_F16, 0);
+    }
+  }
 }
 
 /* c[mr x NR] (+)= panel a times panel b, k packed columns. */
@@ -118,6 +171,7 @@ static void run_gemm(const void *params, uint32_t phase, int64_t begin, int64_t 
   float *ap = (float *)((char *)worker + g.b_bytes);
   float *const tiles = (float *)((char *)ap + g.a_bytes);
   float *const tile2 = (float *)((char *)tiles + (q.gate ? g.tile_bytes : 0));
+  char *const room = (char *)tile2 + g.tile_bytes;
   for (int64_t u = begin; u < end; u++) {
     const int64_t i0 = u % g.mblocks * g.mb, j0 = u / g.mblocks % g.nblocks * g.nb, item = u / (g.mblocks * g.nblocks);
     const mm_item it = mm_get_item(&q, item);
@@ -127,7 +181,8 @@ static void run_gemm(const void *params, uint32_t phase, int64_t begin, int64_t 
       float *tile = second ? tile2 : tiles;
       for (int64_t x = 0; x < q.k; x += g.kc * KSTEP) {
         const int64_t depth = mm_min(g.kc * KSTEP, q.k - x), kc = KCOLS(depth);
-        pack_b(&q, b + x * q.b_rs * es, cols, depth, kc, bp);
+        if (q.b_windows) pack_windows(&q, it.b, x, depth, j0, cols, kc, g.nb, bp, room);
+        else pack_b(&q, b + x * q.b_rs * es, cols, depth, kc, bp);
         if (g.a_local)
           for (int64_t i = 0; i < rows; i += MR)
             pack_a(it.a + ((i0 + i) * q.a_rs + x * q.a_cs) * es, q.a_rs, q.a_cs, rows - i, depth, ap + i * kc, dt);
@@ -146,12 +201,14 @@ static void run_gemm(const void *params, uint32_t phase, int64_t begin, int64_t 
 }
 
 bool MM_PREPARE(gemm)(const tnxk_matmul *q, tnxk_kernel *out) {
-  if (!mm_regular(q)) return false;
+  if (!mm_regular(q) && !q->b_windows) return false;
+  out->name = MM_NAME(gemm);
+  out->run = run_gemm;
+  out->phases = 1;
+  if (mm_empty(q)) return true;
   const gemm_plan g = plan_gemm(q);
   const int last = g.a_local ? 0 : 1;
   const double us = (double)g.mb * (double)g.nb * (double)q->k * (q->gate ? 2 : 1) / (2000.0 * VL);
-  out->name = MM_NAME(gemm);
-  out->run = run_gemm;
   out->phases = (uint32_t)last + 1;
   out->units[last] = g.batches * g.mblocks * g.nblocks;
   out->grain[last] = us >= 30 ? 1 : (int64_t)(30 / us);
@@ -160,7 +217,7 @@ bool MM_PREPARE(gemm)(const tnxk_matmul *q, tnxk_kernel *out) {
     out->grain[0] = mm_max(1, 30000 / (MR * q->k));
     out->shared_bytes = (size_t)out->units[0] * g.panel_bytes;
   }
-  out->worker_bytes = g.a_bytes + g.b_bytes + (q->gate ? 2 : 1) * g.tile_bytes;
+  out->worker_bytes = g.a_bytes + g.b_bytes + (q->gate ? 2 : 1) * g.tile_bytes + g.window_bytes;
   return true;
 }
 #endif

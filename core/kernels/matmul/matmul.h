@@ -10,7 +10,7 @@
 
 typedef enum tnxk_act { TNXK_ACT_NONE, TNXK_ACT_RELU, TNXK_ACT_SILU, TNXK_ACT_GELU_ERF, TNXK_ACT_GELU_TANH } tnxk_act;
 
-enum { TNXK_MATMUL_MAX_BATCH_RANK = 4 };
+enum { TNXK_MATMUL_MAX_BATCH_RANK = 4, TNXK_MATMUL_WINDOW_RANK = 4 };
 
 typedef struct tnxk_matmul {
   int64_t m, n, k; /* any may be 0: k == 0 leaves beta * add (or zeros) */
@@ -30,6 +30,10 @@ typedef struct tnxk_matmul {
   /* a second product fused behind the first: c = act(a @ b) * (a @ gate), where gate has b's shape and strides; NULL: none.
    * (the gated MLP of Llama-like models) */
   const void *gate;
+  /* b as the windows of an image, read where it lies: its rows (k) and its columns (n) are each walked by several dimensions, the last one
+   * fastest, sizes 1 where there are fewer; b_rs and b_cs say nothing. float32, bfloat16 and float16, k > 0, no gate. */
+  bool b_windows;
+  int64_t bk[TNXK_MATMUL_WINDOW_RANK], bk_st[TNXK_MATMUL_WINDOW_RANK], bn[TNXK_MATMUL_WINDOW_RANK], bn_st[TNXK_MATMUL_WINDOW_RANK];
 } tnxk_matmul;
 
 /* Fills *out with the best kernel for this CPU at most at level `isa`. NOT_IMPLEMENTED for a dtype not listed. */

@@ -53,7 +53,7 @@ static inline tnxk_matmul mm_canonical(const tnxk_matmul *p) {
     q.batch_rank--;
   }
   bool column_major = q.c_rs == 1 && q.c_cs != 1 && q.m > 1 && q.n > 1;
-  if (q.gate == NULL && (column_major || (q.n <= 4 && q.m > q.n))) {
+  if (q.gate == NULL && !q.b_windows && (column_major || (q.n <= 4 && q.m > q.n))) {
     const void *t = q.a;
     q.a = q.b, q.b = t;
     MM_SWAP(q.m, q.n);
@@ -74,8 +74,9 @@ static inline int64_t mm_batches(const tnxk_matmul *q) {
   return n;
 }
 
-/* False for an empty output or an empty sum: left to the reference kernel. */
-static inline bool mm_regular(const tnxk_matmul *q) { return q->m > 0 && q->n > 0 && q->k > 0 && mm_batches(q) > 0; }
+static inline bool mm_empty(const tnxk_matmul *q) { return q->m <= 0 || q->n <= 0 || mm_batches(q) <= 0; }
+/* False for an empty output or an empty sum, left to the reference kernel, and for windows, which are the packing kernels'. */
+static inline bool mm_regular(const tnxk_matmul *q) { return !mm_empty(q) && q->k > 0 && !q->b_windows; }
 
 typedef struct mm_item {
   const char *a, *b, *gate, *add; /* gate, add: NULL if absent */

@@ -45,8 +45,9 @@ INL void pack_k_dt(const char *p, int64_t rs, int64_t rows, int64_t k, float *ou
   }
 }
 
-/* Rows at unit distance for each k; k steps by `cs` bytes. */
-INL void pack_r_dt(const char *p, int64_t cs, int64_t rows, int64_t k, float *out, const int width, const int dt) {
+/* Rows at unit distance for each k; k steps by `cs` bytes. `ahead` bytes on is what will be packed next: a prefetch of memory that is
+ * not mapped costs a walk through the page tables. */
+INL void pack_r_dt(const char *p, int64_t cs, int64_t rows, int64_t k, float *out, const int width, const int dt, const int64_t ahead) {
   const int es = dt == TNX_F32 ? 4 : 2;
   /* A narrow panel reads past its rows into the same or the next k, so not at the last one. */
   const bool exact = width % VL == 0;
@@ -54,7 +55,7 @@ INL void pack_r_dt(const char *p, int64_t cs, int64_t rows, int64_t k, float *ou
   for (int64_t x = 0; x < k; x += KSTEP) {
     const char *px = p + x * cs;
     float *o = out + x / KSTEP * width;
-    __builtin_prefetch(px + 16 * cs);
+    if (ahead) __builtin_prefetch(px + ahead);
     for (int g = 0; g < width; g += VL) {
       V v[KSTEP];
       for (int h = 0; h < KSTEP; h++) {
@@ -85,7 +86,7 @@ INL void pack_panel_dt(const char *p, int64_t rs, int64_t cs, int64_t rows, int6
                        const int dt) {
   const int es = dt == TNX_F32 ? 4 : 2;
   if (cs == 1) pack_k_dt(p, rs * es, rows, k, out, width, dt);
-  else if (rs == 1) pack_r_dt(p, cs * es, rows, k, out, width, dt);
+  else if (rs == 1) pack_r_dt(p, cs * es, rows, k, out, width, dt, 16 * cs * es);
   else pack_any_dt(p, rs * es, cs * es, rows, k, out, width, dt);
 }
 

@@ -458,25 +458,29 @@ static void cvt_F32_F16_simd(OP_ARGS) {
 #define cvt_F32_F16_simd cvt_F32_F16
 #endif
 
-/* Reductions. v, x: the running value and the new one. */
+/* Reductions. v, x: the running value and the new one. A tile may be a whole chunk: it goes into the lanes by PROG_TILE, so that
+ * how it is cut does not show in the bits. */
 #define ACC_LOOPS(OP, CT, T, INIT, EXPR)                                                         \
   static void tile_##OP##_##CT(prog_acc *acc, const void *xp, int64_t n, int64_t pos) {          \
     const T *p = xp;                                                                             \
     T s[PROG_LANES], *lane = (T *)acc->lane;                                                     \
-    for (int j = 0; j < PROG_LANES; j++) s[j] = INIT;                                            \
-    int64_t i = 0;                                                                               \
-    for (; i + PROG_LANES <= n; i += PROG_LANES)                                                 \
-      for (int j = 0; j < PROG_LANES; j++) {                                                     \
+    for (; n > 0; n -= PROG_TILE, p += PROG_TILE) {                                              \
+      const int64_t m = n < PROG_TILE ? n : PROG_TILE;                                           \
+      for (int j = 0; j < PROG_LANES; j++) s[j] = INIT;                                          \
+      int64_t i = 0;                                                                             \
+      for (; i + PROG_LANES <= m; i += PROG_LANES)                                               \
+        for (int j = 0; j < PROG_LANES; j++) {                                                   \
+          T v = s[j], x = p[i + j];                                                              \
+          s[j] = EXPR;                                                                           \
+        }                                                                                        \
+      for (int j = 0; j < m - i; j++) {                                                          \
         T v = s[j], x = p[i + j];                                                                \
         s[j] = EXPR;                                                                             \
       }                                                                                          \
-    for (int j = 0; j < n - i; j++) {                                                            \
-      T v = s[j], x = p[i + j];                                                                  \
-      s[j] = EXPR;                                                                               \
-    }                                                                                            \
-    for (int j = 0; j < PROG_LANES; j++) {                                                       \
-      T v = lane[j], x = s[j];                                                                   \
-      lane[j] = EXPR;                                                                            \
+      for (int j = 0; j < PROG_LANES; j++) {                                                     \
+        T v = lane[j], x = s[j];                                                                 \
+        lane[j] = EXPR;                                                                          \
+      }                                                                                          \
     }                                                                                            \
   }                                                                                              \
   static void lanes_##OP##_##CT(void *vp, int64_t *index, const void *xp, int64_t n, int64_t pos) { \
@@ -542,6 +546,28 @@ static void cvt_F32_F16_simd(OP_ARGS) {
   }
 ACC_LOOPS(SUM, F32, float, 0, v + x)
 ACC_LOOPS(SUM, F64, double, 0, v + x)
+/* Sums of products, which are rounded before they are added, as if they went through a register. */
+#define DOT_LOOPS(CT, T)                                                                         \
+  static void tile_dot_##CT(prog_acc *acc, const void *xp, const void *yp, int64_t n) {          \
+    const T *p = xp, *q = yp;                                                                    \
+    T s[PROG_LANES], *lane = (T *)acc->lane;                                                     \
+    for (; n > 0; n -= PROG_TILE, p += PROG_TILE, q += PROG_TILE) {                              \
+      const int64_t m = n < PROG_TILE ? n : PROG_TILE;                                           \
+      for (int j = 0; j < PROG_LANES; j++) s[j] = 0;                                             \
+      int64_t i = 0;                                                                             \
+      for (; i + PROG_LANES <= m; i += PROG_LANES)                                               \
+        for (int j = 0; j < PROG_LANES; j++) s[j] += p[i + j] * q[i + j];                        \
+      for (int j = 0; j < m - i; j++) s[j] += p[i + j] * q[i + j];                               \
+      for (int j = 0; j < PROG_LANES; j++) lane[j] += s[j];                                      \
+    }                                                                                            \
+  }                                                                                              \
+  static void lanes_dot_##CT(void *vp, const void *xp, const void *yp, int64_t n) {              \
+    T *a = vp;                                                                                   \
+    const T *p = xp, *q = yp;                                                                    \
+    IVDEP for (int64_t i = 0; i < n; i++) a[i] += p[i] * q[i];                                   \
+  }
+DOT_LOOPS(F32, float)
+DOT_LOOPS(F64, double)
 static void fold_SUM_F32(prog_acc *acc) {
   acc->s[0] += fold_lanes_SUM_F32(acc);
   reset_SUM_F32(acc);
@@ -676,6 +702,8 @@ const prog_isa PROG_CAT(prog_isa__, PROG_ISA) = {
     .tile = {ACC_ROWS(tile), ARG_ROWS(tile)},
     .rows = {ACC_ROWS(rows), ARG_ROWS(rows)},
     .lanes = {ACC_ROWS(lanes), ARG_ROWS(lanes)},
+    .tile_dot = {[TNXK_F32] = tile_dot_F32, [TNXK_F64] = tile_dot_F64},
+    .lanes_dot = {[TNXK_F32] = lanes_dot_F32, [TNXK_F64] = lanes_dot_F64},
     .reset = {ACC_ROWS(reset)},
     .fold = {ACC_ROWS(fold)},
 };

@@ -144,12 +144,16 @@ static void exec(machine *m, int from, int to, int64_t n, int64_t pos) {
       case PK_ACC:
         if (m->p->program->mode == TNXK_REDUCE_OUTER) {
           char *acc = m->worker + m->plan->off_acc + x->acc * m->plan->acc_bytes;
-          m->t->lanes[x->acc_op][x->in->ctype](acc, (int64_t *)(acc + 3 * PROG_VECTOR_BYTES), cur[x->a], n, pos);
+          if (x->dot) m->t->lanes_dot[x->in->ctype](acc, cur[x->a], cur[x->b], n);
+          else m->t->lanes[x->acc_op][x->in->ctype](acc, (int64_t *)(acc + 3 * PROG_VECTOR_BYTES), cur[x->a], n, pos);
           break;
         } /* fallthrough */
-      case PK_REDUCE:
-        m->t->tile[x->acc_op][x->in->ctype]((prog_acc *)(m->worker + m->plan->off_acc) + x->acc, cur[x->a], n, pos);
+      case PK_REDUCE: {
+        prog_acc *acc = (prog_acc *)(m->worker + m->plan->off_acc) + x->acc;
+        if (x->dot) m->t->tile_dot[x->in->ctype](acc, cur[x->a], cur[x->b], n);
+        else m->t->tile[x->acc_op][x->in->ctype](acc, cur[x->a], n, pos);
         break;
+      }
     }
   }
 }
@@ -196,6 +200,29 @@ static void run_map(machine *m, int64_t begin, int64_t end) {
     int64_t start = u * PROG_TILE, n = m->plan->body.count - start;
     set_tile(m, start);
     exec(m, m->plan->row_end[0], m->plan->lane_end[0], n < PROG_TILE ? n : PROG_TILE, 0);
+  }
+}
+
+/* Moves to a position of the dimensions outside the rows. */
+static void set_row(machine *m, int64_t row) {
+  set_outer(m, row, 0, m->plan->body.t0);
+  m->start = 0;
+}
+
+static void run_map_rows(machine *m, int64_t begin, int64_t end) {
+  const prog_plan *plan = m->plan;
+  int64_t current = -1;
+  for (int64_t u = begin; u < end; u++) {
+    int64_t row = u / plan->segments, at = u % plan->segments * PROG_CHUNK, stop = plan->body.count - at < PROG_CHUNK ? plan->body.count : at + PROG_CHUNK;
+    if (row != current) {
+      set_row(m, row);
+      exec_uniform(m, plan->run_end, plan->row_end[0]);
+      current = row;
+    }
+    for (; at < stop; at += PROG_TILE) {
+      set_tile(m, at);
+      exec(m, plan->row_end[0], plan->lane_end[0], stop - at < PROG_TILE ? stop - at : PROG_TILE, 0);
+    }
   }
 }
 
@@ -287,14 +314,15 @@ static void acc_merge(machine *m, int k, const partial *q) {
   }
 }
 
-/* Runs instructions [from, to) over positions [begin, end) of the body's space. Chunk borders are multiples of PROG_CHUNK,
+/* Runs a phase's lane instructions over positions [begin, end) of the body's space. Chunk borders are multiples of PROG_CHUNK,
  * so the places where lanes are folded depend on positions only. */
-static void reduce_tiles(machine *m, int from, int to, int64_t begin, int64_t end, uint32_t accs) {
-  for (int64_t at = begin; at < end; at += PROG_TILE) {
-    int64_t n = end - at < PROG_TILE ? end - at : PROG_TILE;
+static void reduce_tiles(machine *m, int phase, int64_t begin, int64_t end, uint32_t accs) {
+  const int64_t step = m->plan->whole_chunks >> phase & 1 ? PROG_CHUNK : PROG_TILE;
+  for (int64_t at = begin; at < end; at += step) {
+    int64_t n = end - at < step ? end - at : step;
     set_tile(m, at);
-    exec(m, from, to, n, at);
-    if (accs && ((at / PROG_TILE + 1) % PROG_CHUNK_TILES == 0 || at + n == end))
+    exec(m, m->plan->row_end[phase], m->plan->lane_end[phase], n, at);
+    if (accs && ((at + n) % PROG_CHUNK == 0 || at + n == end))
       for (int k = 0; k < m->plan->n_accs; k++)
         if (accs >> k & 1) acc_fold(m, k);
   }
@@ -346,8 +374,7 @@ static void run_rows(machine *m, int64_t begin, int64_t end) {
     return;
   }
   for (int64_t row = begin; row < end; row++) {
-    set_outer(m, row, 0, plan->body.t0);
-    m->start = 0;
+    set_row(m, row);
     int at = m->plan->run_end;
     for (int ph = 0; ph < plan->n_phases; ph++) {
       exec_uniform(m, at, m->plan->row_end[ph]);
@@ -357,7 +384,7 @@ static void run_rows(machine *m, int64_t begin, int64_t end) {
           accs |= 1u << k;
           acc_init(m, k);
         }
-      reduce_tiles(m, m->plan->row_end[ph], m->plan->lane_end[ph], 0, plan->body.count, accs);
+      reduce_tiles(m, ph, 0, plan->body.count, accs);
       for (int k = 0; k < plan->n_accs; k++)
         if (accs >> k & 1) {
           int i = m->plan->acc_node[k];
@@ -401,10 +428,9 @@ static void run_reduce_inner(machine *m, uint32_t phase, int64_t begin, int64_t 
     if (plan->n_chunks == 1 || phase == 0) {
       int64_t lo = chunks ? u % plan->n_chunks * plan->chunk : 0, hi = plan->body.count;
       if (chunks && hi - lo > plan->chunk) hi = lo + plan->chunk;
-      set_outer(m, chunks ? u / plan->n_chunks : u, 0, plan->body.t0);
-      m->start = 0;
+      set_row(m, chunks ? u / plan->n_chunks : u);
       exec_uniform(m, m->plan->run_end, m->plan->row_end[0]);
-      reduce_tiles(m, m->plan->row_end[0], m->plan->lane_end[0], lo, hi, all);
+      reduce_tiles(m, 0, lo, hi, all);
     } else {
       for (int64_t c = 0; c < plan->n_chunks; c++)
         for (int k = 0; k < plan->n_accs; k++) acc_merge(m, k, &shared[(u * plan->n_chunks + c) * plan->n_accs + k]);
@@ -472,8 +498,7 @@ static void run_reduce_outer(machine *m, uint32_t phase, int64_t begin, int64_t 
       int64_t lo = split ? u / tiles * plan->chunk : 0, hi = plan->outer;
       if (split && hi - lo > plan->chunk) hi = lo + plan->chunk;
       for (int64_t r = lo; r < hi; r++) {
-        set_outer(m, r, 0, plan->body.t0);
-        m->start = 0;
+        set_row(m, r);
         exec_uniform(m, m->plan->run_end, m->plan->row_end[0]);
         set_tile(m, start);
         exec(m, m->plan->row_end[0], m->plan->lane_end[0], n, r);
@@ -522,7 +547,7 @@ void prog_run(const tnxk_program_args *p, uint32_t phase, int64_t begin, int64_t
   machine m;
   setup(&m, p, worker, t);
   switch (p->program->mode) {
-    case TNXK_MAP: run_map(&m, begin, end); break;
+    case TNXK_MAP: m.plan->segments ? run_map_rows(&m, begin, end) : run_map(&m, begin, end); break;
     case TNXK_ROW: run_rows(&m, begin, end); break;
     case TNXK_REDUCE_INNER: run_reduce_inner(&m, phase, begin, end, shared); break;
     default: run_reduce_outer(&m, phase, begin, end, shared);

@@ -36,6 +36,9 @@ typedef struct prog_isa {
   prog_store_fn store[TNX_DTYPE_COUNT];
   /* Along a tile, into lanes (ARG*: into the total; pos is the index of x[0]). */
   void (*tile[PROG_ACC_OPS][TNXK_CTYPE_COUNT])(prog_acc *acc, const void *x, int64_t n, int64_t pos);
+  /* SUM of products: along a tile, and across tiles. */
+  void (*tile_dot[TNXK_CTYPE_COUNT])(prog_acc *acc, const void *x, const void *y, int64_t n);
+  void (*lanes_dot[TNXK_CTYPE_COUNT])(void *v, const void *x, const void *y, int64_t n);
   void (*reset[PROG_ACC_OPS][TNXK_CTYPE_COUNT])(prog_acc *acc); /* lanes to the neutral element; NULL for ARG* */
   void (*fold[PROG_ACC_OPS][TNXK_CTYPE_COUNT])(prog_acc *acc);  /* lanes into the total, then reset */
   /* Whole short rows: out[r] from x[r * len ... + len) (ARG*: the index in the row, as int64). */

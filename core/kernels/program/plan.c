@@ -54,11 +54,25 @@ static bool zero_strides(const tnxk_program_args *p, int operand, int from, int 
   return true;
 }
 
+/* Does a loaded operand repeat along long rows, or go on where it left off in each of them only? */
+static bool rows_pay(const tnxk_program_args *p) {
+  const int last = p->rank - 1;
+  const prog_space flat = {0, p->rank, 0};
+  if (last < 1 || p->sizes[last] < 2 * PROG_TILE) return false;
+  for (int o = 0; o < p->program->n_operands; o++) {
+    int64_t step = p->operand[o].strides[last], size = (int64_t)tnx_dtype_size((tnx_dtype)p->program->operands[o].dtype);
+    if (p->program->operands[o].store || (step != 0 && step != size)) continue;
+    if (!zero_strides(p, o, 0, p->rank) && !prog_contiguous(p, o, &flat)) return true;
+  }
+  return false;
+}
+
 static void cut_space(const tnxk_program_args *p, prog_plan *plan) {
   int mode = p->program->mode, rank = p->rank, red = p->n_reduced;
   plan->n_chunks = 1;
+  plan->segments = mode == TNXK_MAP && rows_pay(p) ? (p->sizes[rank - 1] + PROG_CHUNK - 1) / PROG_CHUNK : 0;
   switch (mode) {
-    case TNXK_MAP: plan->body.t0 = 0; break;
+    case TNXK_MAP: plan->body.t0 = plan->segments ? rank - 1 : 0; break;
     case TNXK_ROW: plan->body.t0 = rank - 1; break;
     case TNXK_REDUCE_INNER: plan->body.t0 = rank - red; break;
     default: plan->body.t0 = red; break;
@@ -185,6 +199,7 @@ static void fill_order(prog_plan *plan) {
   prog_node *x = plan->nodes;
   const int n = plan->n_instrs;
   int k = 0, mov = 0;
+  plan->whole_chunks = 0;
   for (int i = 0; i < n; i++)
     if (x[i].level == PL_RUN && x[i].kind != PK_REDUCE) plan->order[k++] = (uint16_t)i;
   plan->run_end = (uint16_t)k;
@@ -193,9 +208,15 @@ static void fill_order(prog_plan *plan) {
       if (x[i].level == PL_ROW && x[i].phase == ph && !x[i].epilogue && x[i].kind != PK_REDUCE) plan->order[k++] = (uint16_t)i;
     plan->row_end[ph] = (uint16_t)k;
     for (int i = 0; i < n; i++)
-      if ((x[i].level == PL_LANE || x[i].kind == PK_REDUCE || (plan->group && x[i].level == PL_ROW)) && x[i].phase == ph && !x[i].epilogue && x[i].kind != PK_NOP)
+      if ((x[i].level == PL_LANE || x[i].kind == PK_REDUCE || (plan->group && x[i].level == PL_ROW)) && x[i].phase == ph && !x[i].epilogue && x[i].kind != PK_NOP && x[i].kind != PK_FUSED)
         plan->order[k++] = (uint16_t)i;
     plan->lane_end[ph] = (uint16_t)k;
+    bool whole = !plan->group;
+    for (int j = plan->row_end[ph]; j < k && whole; j++) {
+      const prog_node *r = &x[plan->order[j]];
+      whole = (r->kind == PK_ACC || r->kind == PK_REDUCE) && x[r->a].operand >= 0 && (!r->dot || x[r->b].operand >= 0);
+    }
+    if (whole) plan->whole_chunks |= (uint64_t)1 << ph;
   }
   for (int i = 0; i < n; i++)
     if (x[i].epilogue && x[i].level != PL_RUN && x[i].kind != PK_NOP) plan->order[k++] = (uint16_t)i;
@@ -258,6 +279,18 @@ void prog_plan_copy(prog_plan *to, const prog_plan *from) {
 
 /* ---- analysis ---- */
 
+/* Is the register read after instruction i, before it is written again? */
+static bool used_later(const tnxk_program *g, int i, uint16_t reg) {
+  for (int k = i + 1; k < g->n_instrs; k++) {
+    const tnxk_instr *in = &g->instrs[k];
+    const uint16_t r[3] = {in->a, in->b, in->c};
+    for (int j = 0; j < operands_read[in->op]; j++)
+      if (r[j] == reg) return true;
+    if (in->op != TNXK_STORE && in->dst == reg) return false;
+  }
+  return false;
+}
+
 #define BAD(...) return tnx_fail(TNX_INVALID_ARGUMENT, "program: " __VA_ARGS__)
 
 tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan *plan) {
@@ -298,7 +331,7 @@ tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan
         if (operand >= g->n_operands) BAD("operand %d", operand);
         tnx_dtype dt = (tnx_dtype)g->operands[operand].dtype;
         if (dt >= TNX_DTYPE_COUNT || tnxk_ctype_of(dt) != in->ctype) BAD("operand %d is not of the instruction's type", operand);
-        bool flat = zero_strides(p, operand, x->epilogue || mode == TNXK_MAP ? space->t0 : plan->rows.t1, space->t1);
+        bool flat = zero_strides(p, operand, x->epilogue ? space->t0 : plan->rows.t1, space->t1);
         x->kind = in->op == TNXK_LOAD ? PK_LOAD : PK_STORE;
         if (!(in->op == TNXK_LOAD ? t->load[dt] != NULL : t->store[dt] != NULL))
           return tnx_fail(TNX_NOT_IMPLEMENTED, "program: memory of %s", tnx_dtype_name(dt));
@@ -313,7 +346,7 @@ tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan
       case TNXK_IOTA:
         if (in->imm.i < 0 || in->imm.i >= rank) BAD("iota of dimension %d", (int)in->imm.i);
         x->kind = PK_IOTA;
-        x->level = x->epilogue || mode == TNXK_MAP || in->imm.i >= plan->rows.t1 ? PL_LANE : PL_ROW;
+        x->level = x->epilogue || in->imm.i >= plan->rows.t1 ? PL_LANE : PL_ROW;
         break;
       case TNXK_CHECK: x->kind = PK_CHECK; break;
       case TNXK_CONVERT:
@@ -348,6 +381,16 @@ tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan
         BAD("instruction %d, after the reduction, reads a value from before it", i);
       if (s->level < x->level) x->level = s->level;
       if (s->ready > ready) ready = s->ready;
+    }
+    /* Sums of products made for them alone; not of short rows, whose sums have loops of their own. */
+    prog_node *product = reads ? &nodes[x->a] : NULL;
+    if ((x->kind == PK_REDUCE || x->kind == PK_ACC) && x->acc_op == PROG_SUM && t->tile_dot[in->ctype] && !plan->group && x->a == i - 1 &&
+        product->in->op == TNXK_MUL && product->level == PL_LANE && product->phase == phase && ready <= phase && !used_later(g, i, product->in->dst)) {
+      product->kind = PK_FUSED;
+      x->dot = true;
+      x->a = product->a;
+      x->b = product->b;
+      nodes[x->a].last_use = nodes[x->b].last_use = (uint16_t)i;
     }
     bool lane_loop = x->level == PL_LANE;
     if (x->kind == PK_REDUCE || x->kind == PK_ACC) {

@@ -6,7 +6,7 @@
 
 enum { PROG_NONE = 0xffff, PROG_MAX_PHASES = 64, PROG_MAX_ACCS = 32, PROG_VECTOR_BYTES = PROG_TILE * 16 };
 
-typedef enum prog_kind { PK_OP, PK_LOAD, PK_STORE, PK_IOTA, PK_ACC, PK_REDUCE, PK_CHECK, PK_NOP } prog_kind;
+typedef enum prog_kind { PK_OP, PK_LOAD, PK_STORE, PK_IOTA, PK_ACC, PK_REDUCE, PK_CHECK, PK_NOP, PK_FUSED } prog_kind; /* FUSED: its reader does it */
 
 /* How often a value changes. */
 typedef enum prog_level { PL_LANE, PL_ROW, PL_RUN } prog_level;
@@ -20,6 +20,7 @@ typedef struct prog_node { /* one instruction */
   uint8_t width;       /* bytes of a lane of the value */
   bool epilogue, splat; /* splat: a uniform value read by lanes */
   bool expand;          /* grouped rows: a value of the row level read by lanes */
+  bool dot;            /* PK_ACC, PK_REDUCE: of the products of a and b */
   bool held;           /* ROW: lives across phases, so the whole row is stored */
   int16_t operand;     /* the operand whose memory holds the value, or -1 */
   uint32_t at;         /* else: offset of the value's tile, or held row, in the worker block */
@@ -49,8 +50,12 @@ typedef struct prog_plan {
   /* Short rows (ROW, REDUCE_INNER): `group` rows of row_len lanes fill one tile, and values of the row level have a lane for
    * each row, kept a second time expanded to all lanes where lanes read them. group 0: rows are walked one by one. */
   int64_t group, row_len;
+  /* MAP over rows: where operands repeat or jump from row to row, rows are walked one by one, as in ROW mode, so that what is the same
+   * along a row is computed once for it. Rows are cut into `segments` of PROG_CHUNK; 0: the space is walked flat. */
+  int64_t segments;
   prog_space rows;        /* the dimensions outside the rows */
   /* `order` holds instructions of: the run level; for each phase its row level, then its lane level; the epilogue. */
+  uint64_t whole_chunks; /* phases (bits) that reduce operands where they lie and need no tiles */
   uint16_t run_end, row_end[PROG_MAX_PHASES], lane_end[PROG_MAX_PHASES], epi_end;
   uint16_t n_mov, n_mov_body; /* `moving`: those of the body come first */
   uint16_t acc_node[PROG_MAX_ACCS];

@@ -77,7 +77,10 @@ tnx_status tnxk_program_select(const tnxk_program_args *args, tnx_isa isa, tnxk_
   out->run = variants[v].run;
   out->phases = plan->n_chunks > 1 ? 2 : 1;
   switch (mode) {
-    case TNXK_MAP: out->units[0] = tiles; break;
+    case TNXK_MAP:
+      out->units[0] = plan->segments ? plan->outer * plan->segments : tiles;
+      if (plan->segments) unit_tiles = tiles < PROG_CHUNK_TILES ? tiles : PROG_CHUNK_TILES;
+      break;
     case TNXK_ROW:
       out->units[0] = plan->row_len ? plan->outer : 0;
       unit_tiles = tiles;

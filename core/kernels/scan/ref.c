@@ -17,10 +17,12 @@ typedef void (*scan_fn)(const tnxk_scan *p, const rows *t);
 #define SAME(x) (x)
 #define IS_NAN(x) ((x) != (x))
 
+static bool along_rows(const tnxk_scan *p, const rows *t) { return llabs(p->in_step) <= llabs(t->in_row) || t->count == 1; }
+
 /* Walks a tile along the row (one row after the other) or across it, whichever steps are shorter.
  * The argument is a block that handles element i of row r. */
 #define WALK(...)                                                     \
-  if (llabs(p->in_step) <= llabs(t->in_row) || t->count == 1) {       \
+  if (along_rows(p, t)) {                                             \
     for (int64_t r = 0; r < t->count; r++)                            \
       for (int64_t i = 0; i < p->n; i++) __VA_ARGS__                  \
   } else {                                                            \
@@ -28,18 +30,44 @@ typedef void (*scan_fn)(const tnxk_scan *p, const rows *t);
       for (int64_t r = 0; r < t->count; r++) __VA_ARGS__              \
   }
 
+/* Running totals. Each waits for the one before it, so ABREAST rows go side by side, their totals in registers: more would
+ * not fit the ways of an L1 cache, where rows of a power of two of bytes all begin in one set. */
+enum { ABREAST = 4 };
 #define CUMULATE(name, store, load, unload, acc, init, expr)                                        \
+  static inline __attribute__((always_inline)) void name##_rows(const char *in, char *out, int64_t n, const tnxk_scan *p, const rows *t, const int count) { \
+    const int64_t in_step = p->in_step, out_step = p->out_step, in_row = t->in_row, out_row = t->out_row; \
+    acc sum[ABREAST];                                                                               \
+    for (int r = 0; r < count; r++) sum[r] = (init);                                                \
+    for (int64_t i = 0; i < n; i++, in += in_step, out += out_step) {                               \
+      _Pragma("GCC unroll 4") for (int r = 0; r < count; r++) {                                     \
+        store v;                                                                                    \
+        memcpy(&v, in + r * in_row, sizeof v);                                                      \
+        acc a = sum[r], x = (acc)load(v);                                                           \
+        sum[r] = a = (expr);                                                                        \
+        v = (store)unload(a);                                                                       \
+        memcpy(out + r * out_row, &v, sizeof v);                                                    \
+      }                                                                                             \
+    }                                                                                               \
+  }                                                                                                 \
   static void name(const tnxk_scan *p, const rows *t) {                                             \
     acc sum[TNXK_SCAN_TILE];                                                                        \
+    if (along_rows(p, t)) {                                                                         \
+      int64_t r = 0;                                                                                \
+      for (; r + ABREAST <= t->count; r += ABREAST)                                                 \
+        name##_rows(t->in + r * t->in_row, t->out + r * t->out_row, p->n, p, t, ABREAST);           \
+      for (; r < t->count; r++) name##_rows(t->in + r * t->in_row, t->out + r * t->out_row, p->n, p, t, 1); \
+      return;                                                                                       \
+    }                                                                                               \
     for (int64_t r = 0; r < t->count; r++) sum[r] = (init);                                         \
-    WALK({                                                                                          \
-      store v;                                                                                      \
-      memcpy(&v, t->in + r * t->in_row + i * p->in_step, sizeof v);                                 \
-      acc a = sum[r], x = (acc)load(v);                                                             \
-      sum[r] = a = (expr);                                                                          \
-      v = (store)unload(a);                                                                         \
-      memcpy(t->out + r * t->out_row + i * p->out_step, &v, sizeof v);                              \
-    })                                                                                              \
+    for (int64_t i = 0; i < p->n; i++)                                                              \
+      for (int64_t r = 0; r < t->count; r++) {                                                      \
+        store v;                                                                                    \
+        memcpy(&v, t->in + r * t->in_row + i * p->in_step, sizeof v);                               \
+        acc a = sum[r], x = (acc)load(v);                                                           \
+        sum[r] = a = (expr);                                                                        \
+        v = (store)unload(a);                                                                       \
+        memcpy(t->out + r * t->out_row + i * p->out_step, &v, sizeof v);                            \
+      }                                                                                             \
   }
 
 #define EXTREME(name, store, load, unload, value, wins)                                             \
