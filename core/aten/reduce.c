@@ -134,14 +134,13 @@ tnx_status lower_dist(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   return norm(l, &diff, arg_number(a + 2, 2), &no_dims, false, &no_dims, results);
 }
 
-/* log(sum(exp(x))) around the maximum; an infinite maximum is not subtracted. */
+/* log(sum(exp(x))) around the maximum (of the real parts); an infinite maximum is not subtracted. */
 tnx_status lower_logsumexp(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   DIMS(a + 1);
   tnx_builder *b = &l->b;
   tnx_dtype t = tnx_float_of(tnx_b_dtype(b, a[0].value)), acc = tnx_acc_of(t);
-  if (tnx_dtype_is_complex(t)) return uncovered(l, "complex");
-  tnx_value x = tnx_b_convert(b, a[0].value, acc), max = reduce(b, TNX_OP_REDUCE_MAX, x, dims, n, true);
-  tnx_value m = tnx_b_select(b, compare_f(b, TNX_OP_EQ, tnx_b_unary(b, TNX_OP_ABS, max), INFINITY), tnx_b_const_f(b, acc, 0), max);
+  tnx_value x = tnx_b_convert(b, a[0].value, acc), max = reduce(b, TNX_OP_REDUCE_MAX, tnx_dtype_is_complex(t) ? tnx_b_unary(b, TNX_OP_REAL, x) : x, dims, n, true);
+  tnx_value m = tnx_b_convert(b, select_f(b, compare_f(b, TNX_OP_NE, tnx_b_unary(b, TNX_OP_ABS, max), INFINITY), max, 0), acc);
   tnx_value r = add(b, tnx_b_unary(b, TNX_OP_LOG, reduce(b, TNX_OP_REDUCE_SUM, tnx_b_unary(b, TNX_OP_EXP, sub(b, x, m)), dims, n, true)), m);
   if (!arg_bool(a + 2) && r && tnx_b_rank(b, r)) {
     int all[TNX_MAX_RANK];
@@ -236,8 +235,27 @@ static tnx_status cumulative(tnx_lower *l, const tnx_arg *a, tnx_op op, tnx_valu
 tnx_status lower_cumsum(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return cumulative(l, a, TNX_OP_CUMSUM, results); }
 tnx_status lower_cumprod(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return cumulative(l, a, TNX_OP_CUMPROD, results); }
 
+/* Complex numbers: after the step of 2^i each place holds what is up to 2^(i + 1) - 1 places before it as well. */
+static tnx_value running_logsumexp(tnx_builder *b, tnx_value x, int dim) {
+  int rank = tnx_b_rank(b, x);
+  tnx_dim n = tnx_b_size(b, x, dim), low[TNX_MAX_RANK] = {0}, high[TNX_MAX_RANK] = {0};
+  if (tnx_dim_is_symbolic(n)) return tnx_b_fail(b, TNX_NOT_IMPLEMENTED, "logcumsumexp: complex of symbolic size");
+  tnx_value none = tnx_b_const_f(b, tnx_b_dtype(b, x), -INFINITY);
+  for (int64_t by = 1; by < n && rank; by *= 2) {
+    low[dim] = by, high[dim] = -by;
+    x = lower_logaddexp_of(b, tnx_b_pad(b, x, none, low, high), x);
+    if (!x) return 0;
+  }
+  return x;
+}
+
 tnx_status lower_logcumsumexp(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
-  if (!tnx_dtype_is_float(tnx_b_dtype(&l->b, a[0].value))) return uncovered(l, "dtype");
+  tnx_dtype t = tnx_b_dtype(&l->b, a[0].value);
+  if (tnx_dtype_is_complex(t)) {
+    int dim = tnx_b_wrap_dim(&l->b, a[1].dim, tnx_b_rank(&l->b, a[0].value));
+    return l->b.status != TNX_OK ? l->b.status : give(l, results, running_logsumexp(&l->b, a[0].value, dim));
+  }
+  if (!tnx_dtype_is_float(t)) return uncovered(l, "dtype");
   return give(l, results, scan(&l->b, TNX_OP_LOGCUMSUMEXP, a[0].value, a + 1));
 }
 
