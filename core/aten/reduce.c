@@ -150,6 +150,49 @@ tnx_status lower_logsumexp(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   return give(l, results, tnx_b_convert(b, r, t));
 }
 
+/* ---- hash ---- */
+
+/* The bits of a number as float64. */
+static tnx_value double_bits(tnx_builder *b, tnx_value x) {
+  tnx_dtype t = TNX_I64;
+  x = tnx_b_convert(b, x, TNX_F64);
+  tnx_value size = tnx_b_unary(b, TNX_OP_ABS, x), m = tnx_b_unary(b, TNX_OP_MANTISSA, size), e = tnx_b_convert(b, tnx_b_unary(b, TNX_OP_EXPONENT, size), t);
+  /* size = m 2^e, m in [1/2, 1); below 2^-1022 the exponent's field is 0 and the unit 2^-1074 */
+  tnx_value normal = add(b, tnx_b_binary_f(b, TNX_OP_SHL, add_f(b, e, 1021), 52), tnx_b_convert(b, mul_f(b, m, 0x1p53), t));
+  tnx_value small = tnx_b_convert(b, mul_f(b, mul_f(b, size, 0x1p537), 0x1p537), t);
+  tnx_value bits = tnx_b_select(b, compare_f(b, TNX_OP_LT, size, 0x1p-1022), small, normal);
+  bits = tnx_b_select(b, compare_f(b, TNX_OP_EQ, size, INFINITY), tnx_b_const_i(b, t, INT64_C(0x7ff) << 52), bits);
+  bits = tnx_b_select(b, tnx_b_unary(b, TNX_OP_ISNAN, x), tnx_b_const_i(b, t, INT64_C(0xfff) << 51), bits);
+  tnx_value sign = compare_f(b, TNX_OP_LT, tnx_b_binary(b, TNX_OP_COPYSIGN, full_like_f(b, x, TNX_F64, 1), x), 0);
+  return tnx_b_binary(b, TNX_OP_OR, bits, tnx_b_select(b, sign, tnx_b_const_i(b, t, INT64_MIN), tnx_b_const_i(b, t, 0)));
+}
+
+/* The exclusive or of all bits, by halves. */
+tnx_status lower_hash_tensor(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  DIMS(a + 1);
+  tnx_builder *b = &l->b;
+  tnx_dtype t = tnx_b_dtype(b, a[0].value);
+  int rank = tnx_b_rank(b, a[0].value), all[TNX_MAX_RANK];
+  if (arg_int(a + 3, 0) != 0 || tnx_dtype_is_complex(t)) return uncovered(l, "mode or dtype");
+  tnx_value x = tnx_dtype_is_float(t) ? double_bits(b, a[0].value) : tnx_b_convert(b, a[0].value, TNX_I64), zero = tnx_b_const_i(b, TNX_I64, 0);
+  for (int i = 0; i < rank; i++) all[i] = i;
+  const int *over = n ? dims : all;
+  int count = rank == 0 ? 0 : n ? n : rank;
+  for (int i = 0; i < count && b->status == TNX_OK; i++) {
+    tnx_dim low[TNX_MAX_RANK] = {0}, high[TNX_MAX_RANK] = {0}, size = tnx_b_size(b, x, over[i]);
+    if (tnx_dim_is_symbolic(size)) return uncovered(l, "symbolic sizes");
+    for (high[over[i]] = size == 0; size == 0; size = 1) x = tnx_b_pad(b, x, zero, low, high);
+    while (size > 1 && b->status == TNX_OK) {
+      int64_t half = (size + 1) / 2;
+      high[over[i]] = 2 * half - size;
+      x = tnx_b_binary(b, TNX_OP_XOR, tnx_b_slice(b, x, over[i], 0, half, 1), tnx_b_pad(b, tnx_b_slice(b, x, over[i], half, size - half, 1), zero, low, high));
+      size = half;
+    }
+  }
+  if (!arg_bool(a + 2) && count) x = tnx_b_squeeze(b, x, over, count);
+  return give(l, results, tnx_b_convert(b, x, TNX_U64));
+}
+
 /* ---- any, all ---- */
 
 static tnx_value as_bool(tnx_builder *b, tnx_value x) { return tnx_b_convert(b, x, TNX_BOOL); }
