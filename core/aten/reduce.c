@@ -174,7 +174,9 @@ tnx_status lower_hash_tensor(tnx_lower *l, const tnx_arg *a, tnx_value *results)
   tnx_dtype t = tnx_b_dtype(b, a[0].value);
   int rank = tnx_b_rank(b, a[0].value), all[TNX_MAX_RANK];
   if (arg_int(a + 3, 0) != 0 || tnx_dtype_is_complex(t)) return uncovered(l, "mode or dtype");
-  tnx_value x = tnx_dtype_is_float(t) ? double_bits(b, a[0].value) : tnx_b_convert(b, a[0].value, TNX_I64), zero = tnx_b_const_i(b, TNX_I64, 0);
+  tnx_value zero = tnx_b_const_i(b, TNX_I64, 0), x;
+  if (t == TNX_BOOL) x = tnx_b_select(b, a[0].value, tnx_b_const_i(b, TNX_I64, 1), zero); /* programs have no conversion of bool to uint64 */
+  else x = tnx_dtype_is_float(t) ? double_bits(b, a[0].value) : tnx_b_convert(b, a[0].value, TNX_I64);
   for (int i = 0; i < rank; i++) all[i] = i;
   const int *over = n ? dims : all;
   int count = rank == 0 ? 0 : n ? n : rank;
