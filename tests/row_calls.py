@@ -26,8 +26,8 @@ SKIPPED = {
     "new_empty": "the memory is not initialised",
     "random": "the generators differ (the generator itself is tested as PHILOX)",
 }
-# The CPU kernels give other statistics and records for the backward (results 1 on; _ctc_loss leaves a part of its record unwritten) than PyTorch's Meta kernels and its other devices do; the rows
-# follow Meta, which compiled graphs rely on.
+# The CPU kernels give other statistics and records for the backward (results 1 on; _ctc_loss leaves a part of its record unwritten) than PyTorch's
+# Meta kernels and its other devices do; the rows follow Meta, which compiled graphs rely on.
 META_DECIDES = {"native_layer_norm", "_native_batch_norm_legit_no_training", "_embedding_bag", "_embedding_bag_forward_only", "_ctc_loss"}
 # Results by place that may be any among equals.
 TIES = {"topk": {1}, "kthvalue": {1}, "mode": {1}, "median": {1}, "nanmedian": {1}, "sort": {1}, "msort": set(), "max_pool2d_with_indices": set()}

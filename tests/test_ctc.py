@@ -52,7 +52,8 @@ def test_complex_random(dtype):
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 def test_complex_logaddexp(dtype):
     inf, nan = float("inf"), float("nan")
-    s = torch.tensor([complex(-inf, 1), complex(inf, 2), complex(nan, 0), complex(0, nan), complex(-inf, 0), complex(inf, 0), complex(3, 1), -2j], dtype=dtype)
+    s = [complex(-inf, 1), complex(inf, 2), complex(nan, 0), complex(0, nan), complex(-inf, 0), complex(inf, 0), complex(3, 1), -2j]
+    s = torch.tensor(s, dtype=dtype)
     x, y = s[:, None].expand(8, 8), s.expand(8, 8)
     torch.testing.assert_close(torch.logaddexp(x.to(DEVICE), y.to(DEVICE)).cpu(), torch.logaddexp(x, y), equal_nan=True)
     z = torch.randn(3, 9, dtype=dtype)
