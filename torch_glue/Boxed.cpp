@@ -467,7 +467,8 @@ std::optional<Layout> make_layout(const tnx_row* row, std::string_view name, For
     layout.returns_int.push_back(is_int);
   }
   // One list is given back, several are not; out lists are the row's results only where there is one.
-  if (form != Form::Inplace && (row->flags & TNX_ROW_LIST) && !(row->flags & TNX_ROW_EACH)) return std::nullopt;
+  bool one_list = form == Form::Functional && schema.returns().size() == 1;
+  if (form != Form::Inplace && (row->flags & TNX_ROW_LIST) && !(row->flags & TNX_ROW_EACH) && !one_list) return std::nullopt;
   // libtnx gets the functional overload's arguments, whichever form is called.
   const c10::FunctionSchema* reference = &schema;
   std::optional<c10::OperatorHandle> functional;

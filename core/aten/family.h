@@ -175,6 +175,8 @@ static inline tnx_value axis_iota(tnx_builder *b, int rank, int dim, tnx_dim n) 
 tnx_value lower_norm_of(tnx_builder *b, tnx_value x, double p, const int *dims, int n, bool keepdim);
 /* softmax and log-softmax over one dimension, in x's dtype */
 tnx_value lower_softmax_of(tnx_builder *b, tnx_value x, int dim, bool log);
+/* log(exp(x) + exp(y)) of complex numbers */
+tnx_value lower_logaddexp_of(tnx_builder *b, tnx_value x, tnx_value y);
 /* How many of the sorted boundaries (1-d, or with x's other dimensions) are before each value, or not after it with `right`. */
 tnx_value lower_count_before(tnx_builder *b, tnx_value boundaries, tnx_value x, bool right, tnx_dtype out);
 /* x @ y for every dtype: integers and complex are products and sums. */

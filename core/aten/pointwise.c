@@ -423,11 +423,34 @@ tnx_status lower_xlogy(tnx_lower *l, const tnx_arg *a, tnx_value *results) { ret
 tnx_status lower_xlog1py(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return xlog(l, a, results, TNX_OP_LOG1P); }
 
 /* log(exp(x) + exp(y)) without overflow; equal infinities give themselves. */
+/* Complex log(exp(x) + exp(y)): the one of the larger real part plus log1p(exp(difference)). Where both real parts are infinite: either of two
+ * -inf; of two +inf the direction of the sum of infinite vectors. */
+tnx_value lower_logaddexp_of(tnx_builder *b, tnx_value x, tnx_value y) {
+  tnx_value xr = tnx_b_unary(b, TNX_OP_REAL, x), yr = tnx_b_unary(b, TNX_OP_REAL, y), less = tnx_b_binary(b, TNX_OP_LT, xr, yr);
+  tnx_value low = tnx_b_select(b, less, x, y), high = tnx_b_select(b, less, y, x), d = sub(b, low, high);
+  tnx_value size = tnx_b_unary(b, TNX_OP_EXP, tnx_b_unary(b, TNX_OP_REAL, d)), angle = tnx_b_unary(b, TNX_OP_IMAG, d);
+  tnx_value re = mul(b, size, tnx_b_unary(b, TNX_OP_COS, angle)), im = mul(b, size, tnx_b_unary(b, TNX_OP_SIN, angle));
+  tnx_value norm = add(b, mul(b, re, add_f(b, re, 2)), mul(b, im, im)); /* |1 + z|^2 - 1 */
+  tnx_value sum = add(b, high, tnx_b_binary(b, TNX_OP_COMPLEX, mul_f(b, tnx_b_unary(b, TNX_OP_LOG1P, norm), 0.5), tnx_b_binary(b, TNX_OP_ATAN2, im, add_f(b, re, 1))));
+  tnx_value far[2];
+  for (int i = 0; i < 2; i++) {
+    tnx_value phase = tnx_b_unary(b, TNX_OP_IMAG, i ? y : x), cosine = tnx_b_unary(b, TNX_OP_COS, phase), sine = tnx_b_unary(b, TNX_OP_SIN, phase);
+    tnx_value at_x = select_f(b, compare_f(b, TNX_OP_NE, cosine, 0), mul_f(b, cosine, INFINITY), 0), at_y = select_f(b, compare_f(b, TNX_OP_NE, sine, 0), mul_f(b, sine, INFINITY), 0);
+    far[i] = tnx_b_binary(b, TNX_OP_COMPLEX, at_x, at_y);
+  }
+  tnx_value equal = tnx_b_binary(b, TNX_OP_EQ, xr, yr);
+  sum = tnx_b_select(b, tnx_b_binary(b, TNX_OP_AND, equal, compare_f(b, TNX_OP_EQ, xr, INFINITY)), tnx_b_unary(b, TNX_OP_LOG, add(b, far[0], far[1])), sum);
+  sum = tnx_b_select(b, tnx_b_binary(b, TNX_OP_AND, equal, compare_f(b, TNX_OP_EQ, xr, -INFINITY)), low, sum);
+  tnx_value nan = tnx_b_binary(b, TNX_OP_OR, tnx_b_unary(b, TNX_OP_ISNAN, x), tnx_b_unary(b, TNX_OP_ISNAN, y));
+  return sum ? tnx_b_select(b, nan, tnx_b_const_c(b, tnx_b_dtype(b, sum), NAN, NAN), sum) : 0;
+}
+
 static tnx_status logaddexp(tnx_lower *l, const tnx_arg *a, tnx_value *results, double ln_base) {
   tnx_builder *b = &l->b;
   tnx_dtype t = promote_args(b, a, a + 1), acc = tnx_acc_of(t);
-  if (!tnx_dtype_is_float(t)) return uncovered(l, "dtype");
+  if (!tnx_dtype_is_float(t) && !(tnx_dtype_is_complex(t) && ln_base == 1)) return uncovered(l, "dtype");
   operands o = as_dtype(b, a, a + 1, acc);
+  if (tnx_dtype_is_complex(t)) return RESULT(lower_logaddexp_of(b, o.x, o.y));
   tnx_value max = tnx_b_binary(b, TNX_OP_MAX, o.x, o.y), diff = tnx_b_unary(b, TNX_OP_ABS, sub(b, o.x, o.y));
   tnx_value e = ln_base == 1 ? tnx_b_unary(b, TNX_OP_EXP, neg(b, diff)) : tnx_b_unary(b, TNX_OP_EXP2, neg(b, diff));
   tnx_value sum = add(b, max, mul_f(b, tnx_b_unary(b, TNX_OP_LOG1P, e), 1 / ln_base));

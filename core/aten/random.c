@@ -35,18 +35,25 @@ static int words_of(tnx_dtype acc) { return acc == TNX_F64 ? 2 : 1; }
 /* Half types get as many bits as they hold, so that rounding never reaches the upper end. */
 static tnx_value uniform(tnx_lower *l, const tnx_arg *a, tnx_dtype t, int rank, const tnx_dim *sizes) {
   tnx_builder *b = &l->b;
+  if (tnx_dtype_is_complex(t)) {
+    tnx_dtype real = tnx_dtype_real(t);
+    int w = words_of(real);
+    return tnx_b_binary(b, TNX_OP_COMPLEX, lower_uniform01(l, a, real, rank, sizes, 0, 2 * w), lower_uniform01(l, a, real, rank, sizes, w, 2 * w));
+  }
   int bits = t == TNX_BF16 ? 8 : t == TNX_F16 ? 11 : 0;
   if (!bits) return lower_uniform01(l, a, t, rank, sizes, 0, words_of(t));
   return mul_f(b, tnx_b_convert(b, shift_right(b, random_bits(l, a, rank, sizes, 0, 1), 32 - bits), TNX_F32), ldexp(1, -bits));
 }
 
-/* Standard normal numbers by Box and Muller: sqrt(-2 ln u) cos(2 pi v), u in (0, 1]. */
+/* Standard normal numbers by Box and Muller: sqrt(-2 ln u) cos(2 pi v), u in (0, 1]. Complex ones have the sine as well, and variance 1/2 in each part. */
 static tnx_value normal(tnx_lower *l, const tnx_arg *a, tnx_dtype acc, int rank, const tnx_dim *sizes) {
   tnx_builder *b = &l->b;
-  int w = words_of(acc);
-  tnx_value u = rsub_f(b, 1, lower_uniform01(l, a, acc, rank, sizes, 0, 2 * w)), v = lower_uniform01(l, a, acc, rank, sizes, w, 2 * w);
-  tnx_value radius = tnx_b_unary(b, TNX_OP_SQRT, mul_f(b, tnx_b_unary(b, TNX_OP_LOG, u), -2));
-  return mul(b, radius, tnx_b_unary(b, TNX_OP_COS, mul_f(b, v, 6.28318530717958647693)));
+  tnx_dtype real = tnx_dtype_real(acc);
+  int w = words_of(real);
+  tnx_value u = rsub_f(b, 1, lower_uniform01(l, a, real, rank, sizes, 0, 2 * w)), v = lower_uniform01(l, a, real, rank, sizes, w, 2 * w);
+  tnx_value radius = tnx_b_unary(b, TNX_OP_SQRT, mul_f(b, tnx_b_unary(b, TNX_OP_LOG, u), real == acc ? -2 : -1)), angle = mul_f(b, v, 6.28318530717958647693);
+  tnx_value x = mul(b, radius, tnx_b_unary(b, TNX_OP_COS, angle));
+  return real == acc ? x : tnx_b_binary(b, TNX_OP_COMPLEX, x, mul(b, radius, tnx_b_unary(b, TNX_OP_SIN, angle)));
 }
 
 static tnx_value exponential(tnx_lower *l, const tnx_arg *a, tnx_dtype acc, int rank, const tnx_dim *sizes) {
@@ -60,18 +67,18 @@ static tnx_value exponential(tnx_lower *l, const tnx_arg *a, tnx_dtype acc, int 
 
 tnx_status lower_uniform(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   SELF;
-  if (!tnx_dtype_is_float(t)) return uncovered(l, "dtype");
+  if (tnx_dtype_is_integral(t)) return uncovered(l, "dtype");
   double from = arg_number(a + 1, 0), to = arg_number(a + 2, 1);
   if (from > to) return tnx_fail(TNX_INVALID_ARGUMENT, "uniform_ expects to return a [from, to) range, but found from=%g > to=%g", from, to);
   tnx_value u = uniform(l, a, t, rank, sizes);
-  if (from != 0 || to != 1) u = add_f(b, mul_f(b, u, to - from), from);
+  if (from != 0 || to != 1) u = add(b, mul_f(b, u, to - from), tnx_b_const_c(b, u ? tnx_b_dtype(b, u) : t, from, tnx_dtype_is_complex(t) ? from : 0));
   (void)acc;
   return give(l, results, tnx_b_convert(b, u, t));
 }
 
 tnx_status lower_normal(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   SELF;
-  if (!tnx_dtype_is_float(t)) return uncovered(l, "dtype");
+  if (tnx_dtype_is_integral(t)) return uncovered(l, "dtype");
   if (arg_number(a + 2, 1) < 0) return tnx_fail(TNX_INVALID_ARGUMENT, "normal expects std >= 0.0, but found std %g", arg_number(a + 2, 1));
   return give(l, results, tnx_b_convert(b, add_f(b, mul_f(b, normal(l, a, acc, rank, sizes), arg_number(a + 2, 1)), arg_number(a + 1, 0)), t));
 }
@@ -235,7 +242,7 @@ tnx_status lower_randint_low(tnx_lower *l, const tnx_arg *a, tnx_value *results)
 static tnx_status random_like(tnx_lower *l, const tnx_arg *a, bool gaussian, tnx_value *results) {
   tnx_builder *b = &l->b;
   tnx_dtype t = arg_dtype(a + 1, tnx_b_dtype(b, a[0].value));
-  if (!tnx_dtype_is_float(t)) return uncovered(l, "dtype");
+  if (tnx_dtype_is_integral(t)) return uncovered(l, "dtype");
   int rank = tnx_b_rank(b, a[0].value);
   const tnx_dim *sizes = tnx_b_sizes(b, a[0].value);
   return give(l, results, tnx_b_convert(b, gaussian ? normal(l, a, tnx_acc_of(t), rank, sizes) : uniform(l, a, t, rank, sizes), t));

@@ -134,14 +134,13 @@ tnx_status lower_dist(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   return norm(l, &diff, arg_number(a + 2, 2), &no_dims, false, &no_dims, results);
 }
 
-/* log(sum(exp(x))) around the maximum; an infinite maximum is not subtracted. */
+/* log(sum(exp(x))) around the maximum (of the real parts); an infinite maximum is not subtracted. */
 tnx_status lower_logsumexp(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   DIMS(a + 1);
   tnx_builder *b = &l->b;
   tnx_dtype t = tnx_float_of(tnx_b_dtype(b, a[0].value)), acc = tnx_acc_of(t);
-  if (tnx_dtype_is_complex(t)) return uncovered(l, "complex");
-  tnx_value x = tnx_b_convert(b, a[0].value, acc), max = reduce(b, TNX_OP_REDUCE_MAX, x, dims, n, true);
-  tnx_value m = tnx_b_select(b, compare_f(b, TNX_OP_EQ, tnx_b_unary(b, TNX_OP_ABS, max), INFINITY), tnx_b_const_f(b, acc, 0), max);
+  tnx_value x = tnx_b_convert(b, a[0].value, acc), max = reduce(b, TNX_OP_REDUCE_MAX, tnx_dtype_is_complex(t) ? tnx_b_unary(b, TNX_OP_REAL, x) : x, dims, n, true);
+  tnx_value m = tnx_b_convert(b, select_f(b, compare_f(b, TNX_OP_NE, tnx_b_unary(b, TNX_OP_ABS, max), INFINITY), max, 0), acc);
   tnx_value r = add(b, tnx_b_unary(b, TNX_OP_LOG, reduce(b, TNX_OP_REDUCE_SUM, tnx_b_unary(b, TNX_OP_EXP, sub(b, x, m)), dims, n, true)), m);
   if (!arg_bool(a + 2) && r && tnx_b_rank(b, r)) {
     int all[TNX_MAX_RANK];
@@ -149,6 +148,51 @@ tnx_status lower_logsumexp(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
     r = tnx_b_squeeze(b, r, n ? dims : all, n ? n : tnx_b_rank(b, r));
   }
   return give(l, results, tnx_b_convert(b, r, t));
+}
+
+/* ---- hash ---- */
+
+/* The bits of a number as float64. */
+static tnx_value double_bits(tnx_builder *b, tnx_value x) {
+  tnx_dtype t = TNX_I64;
+  x = tnx_b_convert(b, x, TNX_F64);
+  tnx_value size = tnx_b_unary(b, TNX_OP_ABS, x), m = tnx_b_unary(b, TNX_OP_MANTISSA, size), e = tnx_b_convert(b, tnx_b_unary(b, TNX_OP_EXPONENT, size), t);
+  /* size = m 2^e, m in [1/2, 1); below 2^-1022 the exponent's field is 0 and the unit 2^-1074 */
+  tnx_value normal = add(b, tnx_b_binary_f(b, TNX_OP_SHL, add_f(b, e, 1021), 52), tnx_b_convert(b, mul_f(b, m, 0x1p53), t));
+  tnx_value small = tnx_b_convert(b, mul_f(b, mul_f(b, size, 0x1p537), 0x1p537), t);
+  tnx_value bits = tnx_b_select(b, compare_f(b, TNX_OP_LT, size, 0x1p-1022), small, normal);
+  bits = tnx_b_select(b, compare_f(b, TNX_OP_EQ, size, INFINITY), tnx_b_const_i(b, t, INT64_C(0x7ff) << 52), bits);
+  bits = tnx_b_select(b, tnx_b_unary(b, TNX_OP_ISNAN, x), tnx_b_const_i(b, t, INT64_C(0xfff) << 51), bits);
+  tnx_value sign = compare_f(b, TNX_OP_LT, tnx_b_binary(b, TNX_OP_COPYSIGN, full_like_f(b, x, TNX_F64, 1), x), 0);
+  return tnx_b_binary(b, TNX_OP_OR, bits, tnx_b_select(b, sign, tnx_b_const_i(b, t, INT64_MIN), tnx_b_const_i(b, t, 0)));
+}
+
+/* The exclusive or of all bits, by halves. */
+tnx_status lower_hash_tensor(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  DIMS(a + 1);
+  tnx_builder *b = &l->b;
+  tnx_dtype t = tnx_b_dtype(b, a[0].value);
+  int rank = tnx_b_rank(b, a[0].value), all[TNX_MAX_RANK];
+  if (arg_int(a + 3, 0) != 0 || tnx_dtype_is_complex(t)) return uncovered(l, "mode or dtype");
+  tnx_value zero = tnx_b_const_i(b, TNX_I64, 0), x;
+  if (t == TNX_BOOL) x = tnx_b_select(b, a[0].value, tnx_b_const_i(b, TNX_I64, 1), zero); /* programs have no conversion of bool to uint64 */
+  else x = tnx_dtype_is_float(t) ? double_bits(b, a[0].value) : tnx_b_convert(b, a[0].value, TNX_I64);
+  for (int i = 0; i < rank; i++) all[i] = i;
+  const int *over = n ? dims : all;
+  int count = rank == 0 ? 0 : n ? n : rank;
+  for (int i = 0; i < count && b->status == TNX_OK; i++) {
+    tnx_dim low[TNX_MAX_RANK] = {0}, high[TNX_MAX_RANK] = {0}, size = tnx_b_size(b, x, over[i]);
+    if (tnx_dim_is_symbolic(size)) return uncovered(l, "symbolic sizes");
+    for (high[over[i]] = size == 0; size == 0; size = 1) x = tnx_b_pad(b, x, zero, low, high);
+    while (size > 1 && b->status == TNX_OK) {
+      int64_t half = (size + 1) / 2;
+      high[over[i]] = 2 * half - size;
+      x = tnx_b_binary(b, TNX_OP_XOR, tnx_b_slice(b, x, over[i], 0, half, 1), tnx_b_pad(b, tnx_b_slice(b, x, over[i], half, size - half, 1), zero, low, high));
+      size = half;
+    }
+  }
+  if (!arg_bool(a + 2) && count) x = tnx_b_squeeze(b, x, over, count);
+  return give(l, results, tnx_b_convert(b, x, TNX_U64));
 }
 
 /* ---- any, all ---- */
@@ -236,8 +280,27 @@ static tnx_status cumulative(tnx_lower *l, const tnx_arg *a, tnx_op op, tnx_valu
 tnx_status lower_cumsum(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return cumulative(l, a, TNX_OP_CUMSUM, results); }
 tnx_status lower_cumprod(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return cumulative(l, a, TNX_OP_CUMPROD, results); }
 
+/* Complex numbers: after the step of 2^i each place holds what is up to 2^(i + 1) - 1 places before it as well. */
+static tnx_value running_logsumexp(tnx_builder *b, tnx_value x, int dim) {
+  int rank = tnx_b_rank(b, x);
+  tnx_dim n = tnx_b_size(b, x, dim), low[TNX_MAX_RANK] = {0}, high[TNX_MAX_RANK] = {0};
+  if (tnx_dim_is_symbolic(n)) return tnx_b_fail(b, TNX_NOT_IMPLEMENTED, "logcumsumexp: complex of symbolic size");
+  tnx_value none = tnx_b_const_f(b, tnx_b_dtype(b, x), -INFINITY);
+  for (int64_t by = 1; by < n && rank; by *= 2) {
+    low[dim] = by, high[dim] = -by;
+    x = lower_logaddexp_of(b, tnx_b_pad(b, x, none, low, high), x);
+    if (!x) return 0;
+  }
+  return x;
+}
+
 tnx_status lower_logcumsumexp(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
-  if (!tnx_dtype_is_float(tnx_b_dtype(&l->b, a[0].value))) return uncovered(l, "dtype");
+  tnx_dtype t = tnx_b_dtype(&l->b, a[0].value);
+  if (tnx_dtype_is_complex(t)) {
+    int dim = tnx_b_wrap_dim(&l->b, a[1].dim, tnx_b_rank(&l->b, a[0].value));
+    return l->b.status != TNX_OK ? l->b.status : give(l, results, running_logsumexp(&l->b, a[0].value, dim));
+  }
+  if (!tnx_dtype_is_float(t)) return uncovered(l, "dtype");
   return give(l, results, scan(&l->b, TNX_OP_LOGCUMSUMEXP, a[0].value, a + 1));
 }
 
