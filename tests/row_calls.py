@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from torch_neuronx import _C
 
-DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool]
+DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
 CALLS = int(os.environ.get("TNX_ROW_CALLS", "1"))
 MAX_ELEMENTS = 4096  # larger calls say nothing more and cost XLA time
 
@@ -309,7 +309,8 @@ def extra_whole():
 
 
 @functools.cache
-def record() -> Calls:
+def record(dtypes: tuple[torch.dtype, ...] = DTYPES, progress=None) -> Calls:
+    """The calls of the database's samples in these dtypes. progress(done, all): called before each of its operators."""
     from torch.testing._internal.common_methods_invocations import op_db
 
     calls = Calls()
@@ -321,11 +322,13 @@ def record() -> Calls:
                 extra()
         for f, args in extra_whole():
             record_whole(calls, f, args, {})
-        for op in op_db:
+        for number, op in enumerate(op_db):
+            if progress:
+                progress(number, len(op_db))
             packet = getattr(torch.ops.aten, (op.aten_name or op.name).split(".")[-1], None)
             whole = [getattr(packet, o) for o in packet.overloads()] if packet else []
             whole = [f for f in whole if calls.rows.get(overload_name(f), {}).get("composite")]
-            for dtype in DTYPES:
+            for dtype in dtypes:
                 if not op.supports_dtype(dtype, "cpu"):
                     continue
                 grad = dtype.is_floating_point and op.supports_autograd
