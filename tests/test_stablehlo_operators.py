@@ -339,7 +339,8 @@ SPECIAL_BINARY = {
 }  # fmt: skip
 POLYNOMIALS = {
     "CHEBYSHEV_T": "chebyshev_polynomial_t", "CHEBYSHEV_U": "chebyshev_polynomial_u", "CHEBYSHEV_V": "chebyshev_polynomial_v",
-    "CHEBYSHEV_W": "chebyshev_polynomial_w", "HERMITE_H": "hermite_polynomial_h", "HERMITE_HE": "hermite_polynomial_he", "LAGUERRE": "laguerre_polynomial_l", "LEGENDRE": "legendre_polynomial_p",
+    "CHEBYSHEV_W": "chebyshev_polynomial_w", "HERMITE_H": "hermite_polynomial_h", "HERMITE_HE": "hermite_polynomial_he",
+    "LAGUERRE": "laguerre_polynomial_l", "LEGENDRE": "legendre_polynomial_p",
 }  # fmt: skip
 
 
@@ -631,4 +632,38 @@ def test_attention(dtype, case):
     g.check("ATTENTION", operands, (want, lse), ints, [scale], tolerance=loose)
     back = [g.input(dout), *operands[:3], g.input(want), g.input(lse), *operands[3:]]
     g.check("ATTENTION_BACKWARD", back, tuple(t.to(dtype) for t in grads), ints, [scale], tolerance=tuple(4 * t for t in loose))
+    g.run()
+
+
+# ---- factorisations ----
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *COMPLEX], ids=name_of)
+def test_factors(dtype):
+    g = Graph()
+    loose = (1e-4, 1e-4) if dtype in (torch.float32, torch.complex64) else (1e-10, 1e-10)
+    for rows, columns in ((4, 3), (3, 5), (1, 1)):
+        x = numbers(dtype, 2, rows, columns, seed=rows)
+        factor, pivots, info = torch.linalg.lu_factor_ex(x)
+        g.check("LU", [g.input(x)], (factor, pivots, info), [0, 0, 0], tolerance=loose)
+        order = torch.lu_unpack(factor, pivots, unpack_data=False)[0].real.argmax(-2).unsqueeze(-1)
+        g.check("LU_PERMUTATION", [g.input(pivots.unsqueeze(-1))], order, [0, 0, 0])
+        reflectors, tau = torch.geqrf(x)
+        g.check("QR", [g.input(x)], (reflectors, tau), [0, 0, 0], tolerance=loose)
+    singular = torch.zeros(3, 3, dtype=dtype)
+    singular[0, 0], singular[2, 2] = 2, 1
+    g.check("LU", [g.input(singular)], torch.linalg.lu_factor_ex(singular), [0, 0, 0], label="singular")
+    x, b = numbers(dtype, 2, 4, 4, seed=5), numbers(dtype, 2, 4, 3, seed=6)
+    factor, pivots = torch.linalg.lu_factor(x)
+    for transposed, a in enumerate((x, x.mT, x.mH)):
+        operands = [g.input(factor), g.input(pivots), g.input(b)]
+        g.check("LU_SOLVE", operands, torch.linalg.solve(a, b), [0, transposed, 0], tolerance=(1e-3, 1e-3) if dtype in (torch.float32, torch.complex64) else loose)
+    reflectors, tau = torch.geqrf(b)
+    r, t = g.input(reflectors), g.input(tau)
+    g.check("QR_Q", [r, t], torch.linalg.householder_product(reflectors, tau), [0, 0, 0], tolerance=loose)
+    for left, transposed in ((1, 0), (1, 1), (0, 0), (0, 1)):
+        c = numbers(dtype, 2, 4, 2, seed=7) if left else numbers(dtype, 2, 2, 4, seed=7)
+        want = torch.ormqr(reflectors, tau, c, bool(left), bool(transposed))
+        g.check("QR_APPLY", [r, t, g.input(c)], want, [0, left, 2 * transposed], label=f"{left} {transposed}", tolerance=loose)
+    g.check("MATRIX_EXP", [g.input(x / 4)], torch.linalg.matrix_exp(x / 4), [0, 0, 0], tolerance=loose)
     g.run()

@@ -96,6 +96,7 @@ void hlo_reduction(hlo_writer *w);
 void hlo_scan(hlo_writer *w);
 void hlo_product(hlo_writer *w);
 void hlo_linalg(hlo_writer *w);
+void hlo_factor(hlo_writer *w); /* those of LINALG that are loops */
 void hlo_fft(hlo_writer *w);
 void hlo_set_result(hlo_writer *w, uint32_t i, hlo x); /* converts to the result's dtype */
 #endif
