@@ -13,7 +13,7 @@ MODEL ?= build/models/SmolLM2-135M-Instruct
 ARGS ?=
 export PROMPT MODEL
 
-.PHONY: help setup build generate test test-c test-python test-sanitize fuzz bench lint wheel clean
+.PHONY: help setup build generate test test-c test-python test-sanitize fuzz operators-page bench lint wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-15s %s\n", $$1, $$2 }'
@@ -45,6 +45,9 @@ fuzz: setup ## random programs on the device and on the CPU (ARGS=--seconds=3600
 test-sanitize: ## C tests under ASan + UBSan, then under TSan
 	@scripts/setup.sh run
 	@PATH="$(BIN):$$PATH" scripts/test_sanitize.sh
+
+operators-page: setup ## docs/operators.md: each operator's state, dtypes and StableHLO, measured
+	@PYTHONPATH=tests $(PY) tests/operators_page.py $(ARGS)
 
 bench: ## compares with PyTorch CPU, Inductor, llama.cpp and the memory's limit
 	@scripts/setup.sh run bench
