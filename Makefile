@@ -13,7 +13,7 @@ export VENV PROMPT MODEL
 override PROMPT := $(value PROMPT)
 PY := "$$VENV/bin/python"
 
-.PHONY: help setup build generate test test-c test-python test-sanitize fuzz bench lint wheel clean
+.PHONY: help setup build generate test test-c test-python test-sanitize fuzz operators-page bench lint wheel clean
 .NOTPARALLEL:
 
 help: ## this list
@@ -44,6 +44,9 @@ fuzz: setup ## random programs on the device and on the CPU (ARGS=--seconds=3600
 
 test-sanitize: setup ## C tests under ASan + UBSan, then under TSan
 	@scripts/test_sanitize.sh
+
+operators-page: setup ## docs/operators.md: each operator's state, dtypes and StableHLO, measured
+	@PYTHONPATH=tests $(PY) tests/operators_page.py $(ARGS)
 
 bench: ## compares with PyTorch CPU, Inductor, llama.cpp and the memory's limit
 	@scripts/setup.sh run bench

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from torch_neuronx import _C
 
-DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool]
+DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
 CALLS = int(os.environ.get("TNX_ROW_CALLS", "1"))
 MAX_ELEMENTS = 4096  # larger calls say nothing more and cost XLA time
 
@@ -31,8 +31,11 @@ SKIPPED = {
 META_DECIDES = {"native_layer_norm", "_native_batch_norm_legit_no_training", "_embedding_bag", "_embedding_bag_forward_only", "_ctc_loss"}
 # Results by place that may be any among equals.
 TIES = {"topk": {1}, "kthvalue": {1}, "mode": {1}, "median": {1}, "nanmedian": {1}, "sort": {1}, "msort": set(), "max_pool2d_with_indices": set()}
-# float32, then bfloat16
-TOLERANCE = {torch.float32: (1e-4, 1e-4), torch.bfloat16: (3e-2, 3e-2), torch.complex64: (1e-3, 1e-3), torch.float64: (1e-6, 1e-6)}
+# relative, absolute
+TOLERANCE = {
+    torch.float32: (1e-4, 1e-4), torch.bfloat16: (3e-2, 3e-2), torch.float16: (4e-3, 4e-3), torch.complex64: (1e-3, 1e-3),
+    torch.float64: (1e-6, 1e-6), torch.complex128: (1e-6, 1e-6),
+}  # fmt: skip
 
 
 def overload_name(func) -> str:
@@ -95,7 +98,7 @@ class Call:
                 continue
             rtol, atol = TOLERANCE.get(w.dtype, (0, 0))
             w = w.resolve_conj().resolve_neg()
-            if w.dtype == torch.bfloat16 and not torch.allclose(g, w, rtol=rtol, atol=atol, equal_nan=True):
+            if w.dtype in (torch.bfloat16, torch.float16) and not torch.allclose(g, w, rtol=rtol, atol=atol, equal_nan=True):
                 w = self.exact(i)  # PyTorch rounds in between here: compare with its float64 result
             torch.testing.assert_close(g, w, rtol=rtol, atol=atol, equal_nan=True, msg=lambda m: f"result {i}: {m}")
 
@@ -103,7 +106,7 @@ class Call:
         packet, _, overload = self.name.partition(".")
         args, kwargs = tree_map(widened, (self.args, self.kwargs))
         result = getattr(getattr(torch.ops.aten, packet), overload or "default")(*args, **kwargs)
-        return (result[i] if isinstance(result, (list, tuple)) else result).to(torch.bfloat16)
+        return (result[i] if isinstance(result, (list, tuple)) else result).to(self.want[i].dtype)
 
 
 class Recorder(TorchDispatchMode):
@@ -290,6 +293,26 @@ def extra_calls():
     yield lambda: a.special_zeta.other_scalar(y + 1, 0.5)
     yield lambda: a.embedding_renorm(x, torch.tensor([0, 2, 0]), 0.5, 2.0)
     yield lambda: a.native_channel_shuffle(torch.randn(2, 6, 3), 3)
+    for op, rank, sizes in (("reflection_pad", 2, 4), ("reflection_pad", 3, 6), ("replication_pad", 3, 6)):
+        image, pad = torch.randn([1, 2, *[4] * rank]), [1] * sizes
+        padded = getattr(torch.ops.aten, f"{op}{rank}d")(image, pad)
+        yield lambda f=getattr(a, f"{op}{rank}d"), x=image, p=pad: f(x, p)
+        yield lambda f=getattr(a, f"{op}{rank}d_backward"), g=padded, x=image, p=pad: f(g, x, p)
+    for op in ("upsample_nearest", "_upsample_nearest_exact"):
+        for rank in (2, 3):
+            image, size = torch.randn([1, 2, *[3] * rank]), [5] * rank
+            yield lambda f=getattr(a, f"{op}{rank}d"), x=image, s=size: f(x, s)
+            yield lambda f=getattr(a, f"{op}{rank}d_backward"), x=image, s=size: f(torch.randn([1, 2, *s]), s, list(x.shape))
+    square = torch.randn(4, 4)
+    factor = torch.linalg.cholesky(square @ square.T + torch.eye(4))
+    yield lambda: a._cholesky_solve_helper(torch.randn(4, 2), factor, False)
+    yield lambda: a._linalg_eigvals(square)
+    image = torch.randn(1, 2, 6, 6)
+    yield lambda: a._upsample_bicubic2d_aa(image, [4, 9], False)
+    yield lambda: a._upsample_bicubic2d_aa_backward(torch.randn(1, 2, 4, 9), [4, 9], [1, 2, 6, 6], False)
+    yield lambda: a.detach_copy(x)
+    yield lambda: a.view_as_real_copy(torch.complex(x, y))
+    yield lambda: a.view_as_complex_copy(torch.randn(3, 2))
     yield lambda: a._addmm_activation(torch.randn(5), x, torch.randn(4, 5), use_gelu=False)
 
 
@@ -309,11 +332,13 @@ def extra_whole():
         (a.swapaxes.default, (x, 0, 1)), (a.type_as.default, (x, torch.ones(1, dtype=torch.int64))), (a.unflatten.int, (x, 1, [2, 2])),
         (a.split.sizes, (x, [1, 3], 1)), (a.view_as.default, (x, torch.zeros(2, 6))), (a.where.Scalar, (x > 0, 1.0, 2.0)), (a.where.ScalarOther, (x > 0, x, 2.0)),
         (a.where.ScalarSelf, (x > 0, 1.0, x)), (a._fused_rms_norm.default, (x, [4], torch.randn(4), 1e-5)),
+        (a.linear.default, (x, torch.randn(5, 4), torch.randn(5))),
     ]  # fmt: skip
 
 
 @functools.cache
-def record() -> Calls:
+def record(dtypes: tuple[torch.dtype, ...] = DTYPES, progress=None) -> Calls:
+    """The calls of the database's samples in these dtypes. progress(done, all): called before each of its operators."""
     from torch.testing._internal.common_methods_invocations import op_db
 
     calls = Calls()
@@ -325,11 +350,13 @@ def record() -> Calls:
                 extra()
         for f, args in extra_whole():
             record_whole(calls, f, args, {})
-        for op in op_db:
+        for number, op in enumerate(op_db):
+            if progress:
+                progress(number, len(op_db))
             packet = getattr(torch.ops.aten, (op.aten_name or op.name).split(".")[-1], None)
             whole = [getattr(packet, o) for o in packet.overloads()] if packet else []
             whole = [f for f in whole if calls.rows.get(overload_name(f), {}).get("composite")]
-            for dtype in DTYPES:
+            for dtype in dtypes:
                 if not op.supports_dtype(dtype, "cpu"):
                     continue
                 grad = dtype.is_floating_point and op.supports_autograd

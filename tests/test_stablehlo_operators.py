@@ -321,6 +321,66 @@ def test_philox():
     g.run()
 
 
+# ---- special functions ----
+
+# Ranges in which PyTorch's own kernels are exact enough to compare with.
+SPECIAL_UNARY = {
+    "BESSEL_I0": (torch.special.i0, -30, 30), "BESSEL_I0E": (torch.special.i0e, -60, 60), "BESSEL_I1": (torch.special.i1, -30, 30),
+    "BESSEL_I1E": (torch.special.i1e, -60, 60), "BESSEL_K0": (torch.special.modified_bessel_k0, -1, 30),
+    "BESSEL_K0E": (torch.special.scaled_modified_bessel_k0, -1, 60), "BESSEL_K1": (torch.special.modified_bessel_k1, -1, 30),
+    "BESSEL_K1E": (torch.special.scaled_modified_bessel_k1, -1, 60), "BESSEL_J0": (torch.special.bessel_j0, -60, 60),
+    "BESSEL_J1": (torch.special.bessel_j1, -60, 60), "BESSEL_Y0": (torch.special.bessel_y0, -1, 60), "BESSEL_Y1": (torch.special.bessel_y1, -1, 60),
+    "AIRY_AI": (torch.special.airy_ai, -40, 8), "ERFCX": (torch.special.erfcx, -4, 30), "NDTRI": (torch.special.ndtri, -0.1, 1.1),
+    "LOG_NDTR": (torch.special.log_ndtr, -30, 9), "MANTISSA": (lambda x: torch.frexp(x)[0], -9, 9), "EXPONENT": (lambda x: torch.frexp(x)[1].to(x.dtype), -9, 9),
+}  # fmt: skip
+INEXACT = {"BESSEL_J0", "BESSEL_J1", "BESSEL_Y0", "BESSEL_Y1", "AIRY_AI"}  # PyTorch's own are wrong from the seventh digit on between 5 and 6
+SPECIAL_BINARY = {
+    "ZETA": (torch.special.zeta, (0.5, 9), (-9, 20)), "IGAMMA": (torch.special.gammainc, (0, 30), (0, 40)), "IGAMMAC": (torch.special.gammaincc, (0, 30), (0, 40)),
+}  # fmt: skip
+POLYNOMIALS = {
+    "CHEBYSHEV_T": "chebyshev_polynomial_t", "CHEBYSHEV_U": "chebyshev_polynomial_u", "CHEBYSHEV_V": "chebyshev_polynomial_v",
+    "CHEBYSHEV_W": "chebyshev_polynomial_w", "HERMITE_H": "hermite_polynomial_h", "HERMITE_HE": "hermite_polynomial_he",
+    "LAGUERRE": "laguerre_polynomial_l", "LEGENDRE": "legendre_polynomial_p",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=name_of)
+def test_special_unary(dtype):
+    special = torch.tensor([NAN, 0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 2.5, 20.0, 25.0]).to(dtype)  # at infinities several of PyTorch's have NaN where there is a limit
+    g = Graph()
+    for i, (op, (fn, low, high)) in enumerate(SPECIAL_UNARY.items()):
+        x = torch.cat([numbers(dtype, 52, seed=i, low=low, high=high), special])
+        want = fn(x.double()).to(dtype)
+        loose = dtype == torch.float32 or op in INEXACT
+        g.check(op, [g.input(x)], want, tolerance=(1e-5, 1e-6) if loose else (1e-10, 1e-11))
+    g.run()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=name_of)
+def test_special_binary(dtype):
+    g = Graph()
+    tolerance = (2e-5, 2e-5) if dtype == torch.float32 else (1e-9, 1e-10)
+    for i, (op, (fn, first, second)) in enumerate(SPECIAL_BINARY.items()):
+        x, y = numbers(dtype, 60, seed=i, low=first[0], high=first[1]), numbers(dtype, 60, seed=i + 9, low=second[0], high=second[1])
+        x[:5], y[:5] = torch.tensor([1.0, 0.5, 2.0, 0.0, NAN]), torch.tensor([0.5, 0.25, 3.0, 1.0, 1.0])
+        x[5:9], y[5:9] = torch.tensor([2.0, 3.0, 4.0, 0.9]), torch.tensor([0.0, -2.0, INF, 1.05])
+        g.check(op, [g.input(x), g.input(y)], fn(x.double(), y.double()).to(dtype), tolerance=tolerance)
+    for op, name in POLYNOMIALS.items():
+        x = torch.linspace(-1.5, 1.5, 61, dtype=dtype)
+        n = torch.arange(61, dtype=dtype) % 13 - 1
+        g.check(op, [g.input(x), g.input(n)], getattr(torch.special, name)(x, n), tolerance=(1e-4, 1e-4) if dtype == torch.float32 else tolerance)
+    g.run()
+
+
+def test_divisors():
+    x, y = torch.tensor([12, -12, 0, 0, 7, 2**62, -(2**63)]), torch.tensor([18, 8, 0, 5, 13, 6, 3])
+    g = Graph()
+    a, b = g.input(x), g.input(y)
+    g.check("GCD", [a, b], torch.gcd(x, y))
+    g.check("LCM", [a, b], torch.lcm(x, y))
+    g.run()
+
+
 # ---- leaves, views, data movement ----
 
 
@@ -576,4 +636,38 @@ def test_attention(dtype, case):
     g.check("ATTENTION", operands, (want, lse), ints, [scale], tolerance=loose)
     back = [g.input(dout), *operands[:3], g.input(want), g.input(lse), *operands[3:]]
     g.check("ATTENTION_BACKWARD", back, tuple(t.to(dtype) for t in grads), ints, [scale], tolerance=tuple(4 * t for t in loose))
+    g.run()
+
+
+# ---- factorisations ----
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *COMPLEX], ids=name_of)
+def test_factors(dtype):
+    g = Graph()
+    loose = (1e-4, 1e-4) if dtype in (torch.float32, torch.complex64) else (1e-10, 1e-10)
+    for rows, columns in ((4, 3), (3, 5), (1, 1)):
+        x = numbers(dtype, 2, rows, columns, seed=rows)
+        factor, pivots, info = torch.linalg.lu_factor_ex(x)
+        g.check("LU", [g.input(x)], (factor, pivots, info), [0, 0, 0], tolerance=loose)
+        order = torch.lu_unpack(factor, pivots, unpack_data=False)[0].real.argmax(-2).unsqueeze(-1)
+        g.check("LU_PERMUTATION", [g.input(pivots.unsqueeze(-1))], order, [0, 0, 0])
+        reflectors, tau = torch.geqrf(x)
+        g.check("QR", [g.input(x)], (reflectors, tau), [0, 0, 0], tolerance=loose)
+    singular = torch.zeros(3, 3, dtype=dtype)
+    singular[0, 0], singular[2, 2] = 2, 1
+    g.check("LU", [g.input(singular)], torch.linalg.lu_factor_ex(singular), [0, 0, 0], label="singular")
+    x, b = numbers(dtype, 2, 4, 4, seed=5), numbers(dtype, 2, 4, 3, seed=6)
+    factor, pivots = torch.linalg.lu_factor(x)
+    for transposed, a in enumerate((x, x.mT, x.mH)):
+        operands = [g.input(factor), g.input(pivots), g.input(b)]
+        g.check("LU_SOLVE", operands, torch.linalg.solve(a, b), [0, transposed, 0], tolerance=(1e-3, 1e-3) if dtype in (torch.float32, torch.complex64) else loose)
+    reflectors, tau = torch.geqrf(b)
+    r, t = g.input(reflectors), g.input(tau)
+    g.check("QR_Q", [r, t], torch.linalg.householder_product(reflectors, tau), [0, 0, 0], tolerance=loose)
+    for left, transposed in ((1, 0), (1, 1), (0, 0), (0, 1)):
+        c = numbers(dtype, 2, 4, 2, seed=7) if left else numbers(dtype, 2, 2, 4, seed=7)
+        want = torch.ormqr(reflectors, tau, c, bool(left), bool(transposed))
+        g.check("QR_APPLY", [r, t, g.input(c)], want, [0, left, 2 * transposed], label=f"{left} {transposed}", tolerance=loose)
+    g.check("MATRIX_EXP", [g.input(x / 4)], torch.linalg.matrix_exp(x / 4), [0, 0, 0], tolerance=loose)
     g.run()

@@ -48,6 +48,17 @@ void hlo_add_list(hlo_writer *w, const char *name, const int64_t *v, int n);  /*
 void hlo_region_begin(hlo_writer *w, hlo *args, int n);
 void hlo_region_end(hlo_writer *w, const hlo *results, int n);
 
+/* stablehlo.while over at most HLO_MAX_STATE values. begin: state becomes the condition's arguments; body: those of the body, which runs while `more`, 0-dim, holds;
+ * end: state, by then the next values, becomes the results. What was made before the loop may be used inside. */
+enum { HLO_MAX_STATE = 8 };
+typedef struct hlo_loop {
+  hlo init[HLO_MAX_STATE], results[HLO_MAX_STATE];
+  int n;
+} hlo_loop;
+void hlo_loop_begin(hlo_writer *w, hlo_loop *l, hlo *state, int n);
+void hlo_loop_body(hlo_writer *w, hlo_loop *l, hlo *state, hlo more);
+void hlo_loop_end(hlo_writer *w, hlo_loop *l, hlo *state);
+
 /* ---- operations ---- */
 hlo hlo_op(hlo_writer *w, const char *name, const hlo *in, int n_in, hlo type); /* without attributes */
 hlo hlo_un(hlo_writer *w, const char *name, hlo x);
@@ -66,6 +77,7 @@ hlo hlo_iota(hlo_writer *w, hlo type, int dim);
 hlo hlo_pad(hlo_writer *w, hlo x, hlo value, const int64_t *low, const int64_t *high, const int64_t *interior);
 hlo hlo_slice(hlo_writer *w, hlo x, int dim, int64_t start, int64_t len, int64_t step);
 hlo hlo_isnan(hlo_writer *w, hlo x); /* false for integers */
+hlo hlo_copysign(hlo_writer *w, hlo x, hlo y); /* float32 and float64 */
 /* The reduced dimensions are dropped. */
 hlo hlo_reduce(hlo_writer *w, const char *op, hlo x, hlo init, const int64_t *dims, int n);
 hlo hlo_dot(hlo_writer *w, hlo x, hlo y, int n_batch, int x_contract, int y_contract, tnx_dtype result); /* the first n_batch dimensions of both are batches */
@@ -75,6 +87,7 @@ hlo hlo_lowest(hlo_writer *w, tnx_dtype t, bool highest);
 /* ---- nodes, one function for each class ---- */
 hlo hlo_cast(hlo_writer *w, hlo x, tnx_dtype t); /* PyTorch's conversion */
 hlo hlo_wide(hlo_writer *w, hlo x);              /* halves and float8 to float32, others unchanged */
+hlo hlo_special(hlo_writer *w, tnx_op op, hlo x, hlo y); /* y.id 0: an operator of one operand */
 void hlo_pointwise(hlo_writer *w);
 void hlo_view(hlo_writer *w);
 void hlo_data(hlo_writer *w);
@@ -83,6 +96,7 @@ void hlo_reduction(hlo_writer *w);
 void hlo_scan(hlo_writer *w);
 void hlo_product(hlo_writer *w);
 void hlo_linalg(hlo_writer *w);
+void hlo_factor(hlo_writer *w); /* those of LINALG that are loops */
 void hlo_fft(hlo_writer *w);
 void hlo_set_result(hlo_writer *w, uint32_t i, hlo x); /* converts to the result's dtype */
 #endif

@@ -111,23 +111,55 @@ void hlo_end(hlo_writer *w, const hlo *in, int n_in, const hlo *results, int n_r
   tnx_text_add(&w->text, n_results == 1 ? "\n" : ")\n");
 }
 
-void hlo_region_begin(hlo_writer *w, hlo *args, int n) {
-  tnx_text_add(&w->text, " ({\n    ^bb0(");
+/* A region's one block: its arguments get their numbers. */
+static void block_begin(hlo_writer *w, hlo *args, int n) {
+  tnx_text_add(&w->text, "{\n    ^bb0(");
   for (int i = 0; i < n; i++) {
     args[i].id = w->next++;
-    args[i].rank = 0;
     tnx_text_add(&w->text, "%s%%%u: ", i ? ", " : "", args[i].id);
     hlo_add_type(&w->text, args[i]);
   }
   tnx_text_add(&w->text, "):\n");
 }
 
-void hlo_region_end(hlo_writer *w, const hlo *results, int n) {
+static void block_end(hlo_writer *w, const hlo *results, int n) {
   tnx_text_add(&w->text, "    \"stablehlo.return\"(");
   for (int i = 0; i < n; i++) tnx_text_add(&w->text, "%s%%%u", i ? ", " : "", results[i].id);
   tnx_text_add(&w->text, ") : (");
   add_types(&w->text, results, n);
-  tnx_text_add(&w->text, ") -> ()\n    })");
+  tnx_text_add(&w->text, ") -> ()\n    }");
+}
+
+void hlo_region_begin(hlo_writer *w, hlo *args, int n) {
+  for (int i = 0; i < n; i++) args[i].rank = 0;
+  tnx_text_add(&w->text, " (");
+  block_begin(w, args, n);
+}
+
+void hlo_region_end(hlo_writer *w, const hlo *results, int n) {
+  block_end(w, results, n);
+  tnx_text_add(&w->text, ")");
+}
+
+void hlo_loop_begin(hlo_writer *w, hlo_loop *l, hlo *state, int n) {
+  l->n = n;
+  for (int i = 0; i < n; i++) l->init[i] = l->results[i] = state[i];
+  hlo_begin_many(w, "stablehlo.while", l->init, n, l->results, n);
+  tnx_text_add(&w->text, " (");
+  block_begin(w, state, n);
+}
+
+void hlo_loop_body(hlo_writer *w, hlo_loop *l, hlo *state, hlo more) {
+  block_end(w, &more, 1);
+  tnx_text_add(&w->text, ", ");
+  block_begin(w, state, l->n);
+}
+
+void hlo_loop_end(hlo_writer *w, hlo_loop *l, hlo *state) {
+  block_end(w, state, l->n);
+  tnx_text_add(&w->text, ")");
+  hlo_end(w, l->init, l->n, l->results, l->n);
+  for (int i = 0; i < l->n; i++) state[i] = l->results[i];
 }
 
 hlo hlo_op(hlo_writer *w, const char *name, const hlo *in, int n_in, hlo type) {

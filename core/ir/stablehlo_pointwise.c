@@ -1,6 +1,5 @@
 /* StableHLO writer: pointwise operators, conversions and the Philox generator. Halves and float8 compute in float32. Integer operators whose edge cases
- * differ between the two languages (division by zero, wide shifts) compute in int64 and wrap, as the program kernels do. The special functions (Bessel,
- * Airy, zeta, incomplete gamma, orthogonal polynomials, gcd, ...) are series and iterations whose length depends on the data: they have no form here. */
+ * differ between the two languages (division by zero, wide shifts) compute in int64 and wrap, as the program kernels do. */
 #include <math.h>
 
 #include "ir/stablehlo.h"
@@ -46,7 +45,7 @@ hlo hlo_cast(hlo_writer *w, hlo x, tnx_dtype t) {
 
 static hlo is_zero(hlo_writer *w, hlo x) { return hlo_compare(w, "EQ", x, hlo_full_f(w, x, 0)); }
 static hlo is_negative(hlo_writer *w, hlo x) { return hlo_compare(w, "LT", x, hlo_full_f(w, x, 0)); }
-static hlo copysign_of(hlo_writer *w, hlo x, hlo y) {
+hlo hlo_copysign(hlo_writer *w, hlo x, hlo y) {
   tnx_dtype bits = y.dtype == TNX_F64 ? TNX_I64 : TNX_I32;
   hlo i = hlo_op(w, "stablehlo.bitcast_convert", &y, 1, hlo_retype(y, bits)), a = hlo_un(w, "stablehlo.abs", x);
   return hlo_select(w, is_negative(w, i), hlo_un(w, "stablehlo.negate", a), a);
@@ -84,7 +83,7 @@ static hlo unary(hlo_writer *w, tnx_op op, hlo x) {
     case TNX_OP_LOG2: return scaled_log(w, x, 1.4426950408889634074);
     case TNX_OP_LOG10: return scaled_log(w, x, 0.43429448190325182765);
     case TNX_OP_DIGAMMA: /* at 0 infinity with the other sign, where chlo has NaN */
-      return hlo_select(w, is_zero(w, x), hlo_un(w, "stablehlo.negate", copysign_of(w, hlo_full_f(w, x, INFINITY), x)), hlo_un(w, "chlo.digamma", x));
+      return hlo_select(w, is_zero(w, x), hlo_un(w, "stablehlo.negate", hlo_copysign(w, hlo_full_f(w, x, INFINITY), x)), hlo_un(w, "chlo.digamma", x));
     case TNX_OP_ISNAN:
       if (!tnx_dtype_is_complex(t)) return hlo_isnan(w, x);
       return hlo_bin(w, "stablehlo.or", hlo_isnan(w, part(w, "stablehlo.real", x)), hlo_isnan(w, part(w, "stablehlo.imag", x)));
@@ -99,7 +98,7 @@ static hlo unary(hlo_writer *w, tnx_op op, hlo x) {
       hlo in[2] = {part(w, "stablehlo.real", x), hlo_un(w, "stablehlo.negate", part(w, "stablehlo.imag", x))};
       return hlo_op(w, "stablehlo.complex", in, 2, x);
     }
-    default: return hlo_fail(w, TNX_NOT_IMPLEMENTED, "no form in StableHLO");
+    default: return hlo_special(w, op, x, (hlo){0});
   }
 }
 
@@ -132,7 +131,7 @@ static hlo float_floordiv(hlo_writer *w, hlo x, hlo y) {
   hlo f = hlo_un(w, "stablehlo.floor", q);
   hlo up = hlo_compare(w, "GT", hlo_bin(w, "stablehlo.subtract", q, f), hlo_full_f(w, q, 0.5));
   f = hlo_select(w, up, hlo_bin(w, "stablehlo.add", f, one), f);
-  f = hlo_select(w, is_zero(w, q), copysign_of(w, hlo_full_f(w, x, 0), plain), f);
+  f = hlo_select(w, is_zero(w, q), hlo_copysign(w, hlo_full_f(w, x, 0), plain), f);
   return hlo_select(w, is_zero(w, y), plain, f);
 }
 
@@ -177,7 +176,7 @@ static hlo binary(hlo_writer *w, tnx_op op, hlo x, hlo y) {
     }
     case TNX_OP_FLOORDIV: return float_floordiv(w, x, y);
     case TNX_OP_HYPOT: return hypot_of(w, x, y);
-    case TNX_OP_COPYSIGN: return copysign_of(w, x, y);
+    case TNX_OP_COPYSIGN: return hlo_copysign(w, x, y);
     case TNX_OP_FMAX:
     case TNX_OP_FMIN: {
       hlo m = hlo_bin(w, op == TNX_OP_FMAX ? "stablehlo.maximum" : "stablehlo.minimum", x, y);
@@ -187,7 +186,7 @@ static hlo binary(hlo_writer *w, tnx_op op, hlo x, hlo y) {
       hlo in[2] = {x, y};
       return hlo_op(w, "stablehlo.complex", in, 2, hlo_retype(x, x.dtype == TNX_F64 ? TNX_C128 : TNX_C64));
     }
-    default: return hlo_fail(w, TNX_NOT_IMPLEMENTED, "no form in StableHLO");
+    default: return hlo_special(w, op, x, y);
   }
 }
 
