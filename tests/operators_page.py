@@ -1,7 +1,7 @@
 """Writes docs/operators.md: each aten overload, how it runs on device neuron, in which dtypes, and as which StableHLO operations.
 
 Everything is asked of the library as it runs: the dispatcher, the operator table, calls recorded from PyTorch's operator database (row_calls.py) that are
-run on the device and compared with the CPU, and those calls' StableHLO, run by XLA where it is installed (tests/requirements-referee.txt).
+run on the device and compared with the CPU, and those calls' StableHLO, run by XLA where it is installed (requirements/test.txt).
 
     python tests/operators_page.py            # writes the page (ten minutes or more); --check: compares its overloads and states only
 """
@@ -41,7 +41,7 @@ REASONS = (
     (r"mkldnn", "another library's tensor layout"),
     (r"_conv2d|_conv3d|slow_conv", "what `convolution` calls on the CPU; on the device `convolution` is one operator"),
     (r"for_cpu", "what attention calls on the CPU; on the device attention is one operator"),
-    (r"ctc_loss", "a dynamic program over the alphabet: no row yet"),
+    (r"ctc_loss", "lengths in tensors, or cuDNN's form: no row"),
     (r"_sample_dirichlet|_standard_gamma|poisson|binomial|dirichlet", "sampling by rejection: no row yet"),
     (r"helper|_impl|_forward\.output|linear_combination|_stack|_logcumsumexp|_aminmax|_powsum", "an inner part of an operator that has a row"),
     (r"from_file|_assert|dep_token|debug|storage|has_compatible|copy_from", "no computation: files, checks or bookkeeping of PyTorch"),

@@ -280,9 +280,6 @@ def extra_calls():
     yield lambda: a._amp_update_scale(torch.tensor([8.0]), torch.tensor([2], dtype=torch.int32), torch.zeros(1), 2.0, 0.5, 3)
     yield lambda: a._int_mm(torch.randint(-9, 9, (32, 16), dtype=torch.int8), torch.randint(-9, 9, (16, 8), dtype=torch.int8))
     yield lambda: a._ctc_loss(torch.randn(5, 2, 4).log_softmax(2), torch.tensor([[1, 1], [2, 3]]), [5, 3], [2, 1])
-    offs = torch.tensor([1, 1, 4], dtype=torch.int32)
-    yield lambda: a._grouped_mm(torch.randn(4, 8).bfloat16()[:3], torch.randn(3, 8, 16).bfloat16(), offs.clamp(max=3))
-    yield lambda: a._grouped_mm(torch.randn(3, 4, 8).bfloat16(), torch.randn(3, 8, 16).bfloat16())
     degrees = ["chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w", "hermite_polynomial_h"]
     degrees += ["hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p", *(f"shifted_{n}" for n in degrees[:4])]
     for op in degrees:

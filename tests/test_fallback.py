@@ -155,3 +155,17 @@ def test_operator_support():
     assert support["add.Tensor"] == "table"
     assert support["resize_"] == "glue"
     assert set(support.values()) <= {"table", "glue", "composite", "fallback"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_grouped_products_run_by_their_parts(mode, dtype):
+    """PyTorch composes _grouped_mm of products and slices: a row that covers only some calls would send the others to the CPU."""
+    mode("error")
+    torch.manual_seed(0)
+    rows, matrices = torch.randn(16, 16, dtype=dtype), torch.randn(3, 16, 8, dtype=dtype)
+    offs = torch.tensor([2, 7, 16], dtype=torch.int32)
+    calls = [(rows, matrices, offs), (torch.randn(3, 4, 16, dtype=dtype), matrices, None), (torch.randn(8, 16, dtype=dtype), torch.randn(16, 16, dtype=dtype), offs)]
+    for x, y, ends in calls:
+        want = torch._grouped_mm(x, y, ends)
+        got = torch._grouped_mm(x.to(DEVICE), y.to(DEVICE), None if ends is None else ends.to(DEVICE))
+        torch.testing.assert_close(got.cpu(), want, rtol=2e-2 if dtype is torch.bfloat16 else 1e-5, atol=2e-2 if dtype is torch.bfloat16 else 1e-5)

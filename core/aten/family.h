@@ -177,8 +177,6 @@ tnx_value lower_norm_of(tnx_builder *b, tnx_value x, double p, const int *dims, 
 tnx_value lower_softmax_of(tnx_builder *b, tnx_value x, int dim, bool log);
 /* log(exp(x) + exp(y)) of complex numbers */
 tnx_value lower_logaddexp_of(tnx_builder *b, tnx_value x, tnx_value y);
-/* How many of the sorted boundaries (1-d, or with x's other dimensions) are before each value, or not after it with `right`. */
-tnx_value lower_count_before(tnx_builder *b, tnx_value boundaries, tnx_value x, bool right, tnx_dtype out);
 /* x @ y for every dtype: integers and complex are products and sums. */
 tnx_value lower_product_of(tnx_builder *b, tnx_value x, tnx_value y);
 /* Uniform numbers of f32 (24 bits) or f64 (53 bits) in [0, 1), element i from words i*words+word.. of the stream. */

@@ -210,29 +210,6 @@ tnx_status lower_int_mm(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   return give(l, results, lower_product_of(b, tnx_b_convert(b, a[0].value, TNX_I32), tnx_b_convert(b, a[1].value, TNX_I32)));
 }
 
-/* (self, mat2, offs, bias, out_dtype): a product for each group. Matrices of equal number are a batched product. Rows that offs divides among the
- * matrices of mat2 take their own copy of one, where there are no more rows than matrices. */
-tnx_status lower_grouped_mm(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
-  tnx_builder *b = &l->b;
-  tnx_value x = a[0].value, y = a[1].value, offs = arg_value(a + 2), r;
-  tnx_dtype t = tnx_b_dtype(b, x);
-  if (!dtypes(l, a, a + 1)) return b->status;
-  if (t != TNX_BF16 || arg_value(a + 3)) return uncovered(l, "dtype or bias"); /* the Meta kernel knows no other dtype */
-  if (tnx_b_rank(b, x) == 3 && tnx_b_rank(b, y) == 3 && !offs) {
-    r = lower_product_of(b, x, y);
-  } else if (tnx_b_rank(b, x) == 2 && tnx_b_rank(b, y) == 3 && offs && tnx_b_rank(b, offs) == 1) {
-    tnx_dim rows = tnx_b_size(b, x, 0), groups = tnx_b_size(b, y, 0);
-    if (tnx_dim_is_symbolic(rows) || tnx_dim_is_symbolic(groups) || groups < 1 || rows > groups) return uncovered(l, "more rows than matrices");
-    tnx_value group = lower_count_before(b, tnx_b_convert(b, offs, TNX_I64), tnx_b_iota(b, 1, &rows, 0), true, TNX_I64);
-    group = tnx_b_binary_f(b, TNX_OP_MIN, group, (double)(groups - 1));
-    int mid = 1;
-    r = tnx_b_squeeze(b, lower_product_of(b, tnx_b_unsqueeze(b, x, 1), tnx_b_take(b, y, group, 0)), &mid, 1);
-  } else {
-    return uncovered(l, "groups of this form");
-  }
-  return give(l, results, tnx_b_convert(b, r, arg_dtype(a + 4, t)));
-}
-
 /* (self [m, k], mat2 [n, k] of int8, scales [n]) */
 tnx_status lower_weight_int8pack_mm(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;

@@ -5,7 +5,7 @@
 
 /* How many boundaries are before each value: equal ones count with `right`. NaN is after everything. Few boundaries are compared with every value; in
  * many, each value's place is found by steps of falling powers of two. */
-tnx_value lower_count_before(tnx_builder *b, tnx_value boundaries, tnx_value x, bool right, tnx_dtype out) {
+static tnx_value count_before(tnx_builder *b, tnx_value boundaries, tnx_value x, bool right, tnx_dtype out) {
   tnx_value both[2] = {boundaries, x};
   tnx_dtype t = tnx_b_result_type(b, both, 2);
   int last = x ? tnx_b_rank(b, x) : 0;
@@ -38,7 +38,7 @@ tnx_status lower_bucketize(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   if (tnx_b_rank(b, a[1].value) != 1) return tnx_fail(TNX_SHAPE, "boundaries tensor must be 1 dimension");
   tnx_value x = arg_value(a);
   if (!x) x = tnx_b_scalar(b, a, promote_number(b, tnx_b_dtype(b, a[1].value), a));
-  return give(l, results, lower_count_before(b, a[1].value, x, arg_bool(a + 3), out));
+  return give(l, results, count_before(b, a[1].value, x, arg_bool(a + 3), out));
 }
 
 tnx_status lower_searchsorted(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
@@ -50,7 +50,7 @@ tnx_status lower_searchsorted(tnx_lower *l, const tnx_arg *a, tnx_value *results
   if (tnx_b_rank(b, a[0].value) != 1 && (!x || tnx_b_rank(b, x) != tnx_b_rank(b, a[0].value))) return tnx_fail(TNX_SHAPE, "sorted_sequence's dimensions differ");
   tnx_value sequence = a[0].value;
   if (arg_value(a + 5) && tnx_b_rank(b, sequence)) sequence = tnx_b_gather(b, sequence, a[5].value, tnx_b_rank(b, sequence) - 1);
-  return give(l, results, lower_count_before(b, sequence, x, right, arg_bool(a + 2) ? TNX_I32 : TNX_I64));
+  return give(l, results, count_before(b, sequence, x, right, arg_bool(a + 2) ? TNX_I32 : TNX_I64));
 }
 
 /* ---- membership ---- */
@@ -64,7 +64,7 @@ tnx_status lower_isin(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   if (!tnx_dim_is_symbolic(count) && count > 64 && !tnx_dtype_is_complex(t)) { /* found in sorted order */
     if (t == TNX_BOOL) x = tnx_b_convert(b, x, TNX_U8), tests = tnx_b_convert(b, tests, TNX_U8);
     tnx_value order = tnx_b_topk(b, tnx_b_reshape(b, tests, 1, &count), 0, count, false, true);
-    tnx_value at = tnx_b_binary(b, TNX_OP_MIN, lower_count_before(b, order, x, false, TNX_I64), tnx_b_const_i(b, TNX_I64, count - 1));
+    tnx_value at = tnx_b_binary(b, TNX_OP_MIN, count_before(b, order, x, false, TNX_I64), tnx_b_const_i(b, TNX_I64, count - 1));
     return give(l, results, tnx_b_binary(b, arg_bool(a + 3) ? TNX_OP_NE : TNX_OP_EQ, order ? tnx_b_take(b, order, at, 0) : 0, x));
   }
   int last = tnx_b_rank(b, x);
@@ -151,7 +151,7 @@ static tnx_value count_in_bins(tnx_lower *l, tnx_value x, const tnx_value *edges
     tnx_value column = dims == 1 ? tnx_b_reshape(b, x, 1, &rows) : tnx_b_reshape(b, tnx_b_slice(b, x, -1 + tnx_b_rank(b, x), d, 1, 1), 1, &rows);
     tnx_value first = tnx_b_slice(b, edges[d], 0, 0, 1, 1), last = tnx_b_slice(b, edges[d], 0, sizes[d], 1, 1);
     tnx_value in = tnx_b_binary(b, TNX_OP_AND, tnx_b_binary(b, TNX_OP_GE, column, first), tnx_b_binary(b, TNX_OP_LE, column, last));
-    tnx_value bin = add_f(b, lower_count_before(b, edges[d], column, true, TNX_I64), -1);
+    tnx_value bin = add_f(b, count_before(b, edges[d], column, true, TNX_I64), -1);
     bin = tnx_b_binary(b, TNX_OP_MIN, tnx_b_binary_f(b, TNX_OP_MAX, bin, 0), tnx_b_const_i(b, TNX_I64, sizes[d] - 1));
     at = d ? add(b, tnx_b_binary(b, TNX_OP_MUL, at, tnx_b_const_i(b, TNX_I64, sizes[d])), bin) : bin;
     inside = d ? tnx_b_binary(b, TNX_OP_AND, inside, in) : in;
