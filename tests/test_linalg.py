@@ -131,3 +131,14 @@ def test_large_lengths():
         x = random((n,))
         want = torch.fft.rfft(x.double())
         assert (torch.fft.rfft(x.to(DEVICE)).cpu() - want).abs().pow(2).mean().sqrt() < 3e-7 * want.abs().pow(2).mean().sqrt()
+
+
+def test_singular_factors_have_no_inverse():
+    for batch, place in [((), ""), ((3,), "(Batch element 1): ")]:
+        factor = torch.eye(3).expand(batch + (3, 3)).clone()
+        factor.view(-1, 3, 3)[len(batch) and 1, 1, 1] = 0
+        for upper in (False, True):
+            with pytest.raises(torch.linalg.LinAlgError, match=re.escape(f"cholesky_inverse: {place}The diagonal element 2 is zero, the inversion could not be")):
+                torch.cholesky_inverse(factor.to(DEVICE), upper=upper).cpu()
+    factor = torch.tensor([[2.0, 0], [1, 3]], dtype=torch.complex128)
+    torch.testing.assert_close(torch.cholesky_inverse(factor.to(DEVICE)).cpu(), torch.cholesky_inverse(factor))

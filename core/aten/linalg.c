@@ -121,14 +121,14 @@ tnx_status lower_cholesky(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
 }
 
 /* X with A X = B for A = L L^H, or U^H U. */
-static tnx_value cholesky_solve(tnx_builder *b, tnx_value rhs, tnx_value factor, bool upper) {
-  tnx_value half = linalg2(b, TNX_OP_TRIANGULAR_SOLVE, factor, rhs, upper, upper ? 2 : 0);
+static tnx_value cholesky_solve(tnx_builder *b, tnx_value rhs, tnx_value factor, bool upper, int check) {
+  tnx_value in[2] = {factor, rhs}, half = tnx_b_linalg(b, TNX_OP_TRIANGULAR_SOLVE, in, 2, check, upper, upper ? 2 : 0, 0);
   return linalg2(b, TNX_OP_TRIANGULAR_SOLVE, factor, half, upper, upper ? 0 : 2);
 }
 
 tnx_status lower_cholesky_solve(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   if (!has_lapack(l, a[0].value) || !is_matrix(l, a[0].value) || !is_square(l, a[1].value)) return l->b.status;
-  tnx_value x = cholesky_solve(&l->b, a[0].value, a[1].value, arg_bool(a + 2));
+  tnx_value x = cholesky_solve(&l->b, a[0].value, a[1].value, arg_bool(a + 2), TNX_CHECK_NONE);
   column_major(l, 0, x);
   return give(l, results, x);
 }
@@ -136,7 +136,7 @@ tnx_status lower_cholesky_solve(tnx_lower *l, const tnx_arg *a, tnx_value *resul
 tnx_status lower_cholesky_inverse(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
   if (!has_lapack(l, a[0].value) || !is_square(l, a[0].value)) return b->status;
-  tnx_value x = cholesky_solve(b, identity_like(b, a[0].value, tnx_b_size(b, a[0].value, -1)), a[0].value, arg_bool(a + 1));
+  tnx_value x = cholesky_solve(b, identity_like(b, a[0].value, tnx_b_size(b, a[0].value, -1)), a[0].value, arg_bool(a + 1), TNX_CHECK_CHOLESKY_INVERSE);
   column_major(l, 0, x);
   return give(l, results, x);
 }

@@ -77,6 +77,18 @@ void tnxk_linalg_lu_permutation(job *j) {
 
 /* ---- triangular: A, B -> X with op(A) X = B; flags: upper | 2 * unit, transposition ---- */
 
+/* The first zero on the diagonal, from 1; 0 if there is none. */
+static int zero_on_diagonal(const job *j, const matrix *a, int n) {
+  int parts = is_complex(j) ? 2 : 1;
+  for (int i = 0; i < n; i++) {
+    int64_t at = ((int64_t)i * a->ld + i) * parts;
+    bool nonzero = false;
+    for (int k = 0; k < parts; k++) nonzero |= is_double(j) ? ((double *)a->data)[at + k] != 0 : ((float *)a->data)[at + k] != 0;
+    if (!nonzero) return i + 1;
+  }
+  return 0;
+}
+
 typedef void (*trsm_fn)(arg side, arg uplo, arg trans, arg diag, arg m, arg n, arg alpha, arg a, arg lda, void *b, arg ldb);
 
 void tnxk_linalg_triangular_solve(job *j) {
@@ -98,6 +110,7 @@ void tnxk_linalg_triangular_solve(job *j) {
   matrix b = tnxk_linalg_stage(j, 2, n, nrhs);
   if (j->dry) return;
   tnxk_linalg_load(j, 1, &b);
+  if (j->p->check) tnxk_linalg_complain(j, zero_on_diagonal(j, &a, n)); /* a plain solve divides by zeros */
   if (n && nrhs)
     ((trsm_fn)LAPACK_OF(j, TRSM))("L", upper ? "U" : "L", transposition(trans), unit ? "U" : "N", &n, &nrhs, is_double(j) ? (arg)one : (arg)one_f, a.data, &a.ld, b.data,
                                   &b.ld);
