@@ -184,21 +184,29 @@ static inline void tnxk_copy_run(char *out, const char *src, int64_t n, int64_t 
     memcpy(out, src, (size_t)(n * elem));
     return;
   }
-#define LOOP(type)                                                     \
+#define LOOP(type, to, from)                                           \
   for (int64_t i = 0; i < n; i++) {                                    \
     type v;                                                            \
-    memcpy(&v, src + i * src_step, sizeof v);                          \
-    memcpy(out + i * out_step, &v, sizeof v);                          \
+    memcpy(&v, src + i * (from), sizeof v);                            \
+    memcpy(out + i * (to), &v, sizeof v);                              \
   }                                                                    \
   return
+/* Backwards, with steps that the compiler knows: it reverses vectors. */
+#define REVERSED(type) _Pragma("GCC ivdep") LOOP(type, (int64_t)sizeof(type), -(int64_t)sizeof(type))
   typedef struct { uint64_t half[2]; } wide;
-  switch (elem) {
-    case 1: LOOP(uint8_t);
-    case 2: LOOP(uint16_t);
-    case 4: LOOP(uint32_t);
-    case 8: LOOP(uint64_t);
-    default: LOOP(wide);
+  bool reversed = out_step == elem && src_step == -elem;
+  switch (elem * (reversed ? -1 : 1)) {
+    case 1: LOOP(uint8_t, out_step, src_step);
+    case 2: LOOP(uint16_t, out_step, src_step);
+    case 4: LOOP(uint32_t, out_step, src_step);
+    case 8: LOOP(uint64_t, out_step, src_step);
+    case -1: REVERSED(uint8_t);
+    case -2: REVERSED(uint16_t);
+    case -4: REVERSED(uint32_t);
+    case -8: REVERSED(uint64_t);
+    default: LOOP(wide, out_step, src_step);
   }
+#undef REVERSED
 #undef LOOP
 }
 

@@ -6,7 +6,7 @@
 #include "kernels/program/special.h"
 #include "kernels/program/vmath.h"
 
-#ifdef __F16C__
+#if defined(__F16C__) || defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -259,56 +259,78 @@ static void op_CONST_F64(OP_ARGS) { op_CONST_F64_fill(dp, in->imm.f[0], n); }
 static void op_CONST_I64(OP_ARGS) { op_CONST_I64_fill(dp, in->imm.i, n); }
 static void op_CONST_B8(OP_ARGS) { op_CONST_B8_fill(dp, in->imm.i != 0, n); }
 
-/* A counter gives four words, and neighbouring lanes mostly ask for words of the same or the next counter: the words of all counters that a
- * tile touches are computed side by side, then picked. Seed and offset are numbers of the call; lanes that differ in them, or are far apart,
- * are computed one by one. */
-static inline __attribute__((always_inline)) void philox_round(uint32_t *c0, uint32_t *c1, uint32_t *c2, uint32_t *c3, uint32_t k0, uint32_t k1) {
-  uint64_t p0 = (uint64_t)0xD2511F53u * *c0, p1 = (uint64_t)0xCD9E8D57u * *c2;
-  uint32_t n0 = (uint32_t)(p1 >> 32) ^ *c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ *c3 ^ k1;
-  *c1 = (uint32_t)p1;
-  *c3 = (uint32_t)p0;
-  *c0 = n0;
-  *c2 = n2;
+#define PHILOX_M0 0xD2511F53u
+#define PHILOX_M1 0xCD9E8D57u
+#define PHILOX_K0 0x9E3779B9u
+#define PHILOX_K1 0xBB67AE85u
+
+/* The four words of n counters from `first` on; writes up to 3 counters more. */
+static void philox_words(uint64_t key, uint64_t first, int64_t n, uint32_t *word) {
+#ifdef __AVX2__
+  /* A 32-bit value in the low half of each 64-bit lane: the product reads no more, and what the upper halves hold is dropped at the end. */
+  const __m256i m0 = _mm256_set1_epi64x(PHILOX_M0), m1 = _mm256_set1_epi64x(PHILOX_M1), low = _mm256_set1_epi64x(UINT32_MAX);
+  for (int64_t at = 0; at < n; at += 4) {
+    __m256i c0 = _mm256_add_epi64(_mm256_set1_epi64x((int64_t)(first + (uint64_t)at)), _mm256_setr_epi64x(0, 1, 2, 3));
+    __m256i c1 = _mm256_srli_epi64(c0, 32), c2 = _mm256_setzero_si256(), c3 = c2;
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    for (int r = 0; r < 10; r++, k0 += PHILOX_K0, k1 += PHILOX_K1) {
+      __m256i p0 = _mm256_mul_epu32(c0, m0), p1 = _mm256_mul_epu32(c2, m1);
+      c0 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p1, 32), c1), _mm256_set1_epi64x(k0));
+      c2 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p0, 32), c3), _mm256_set1_epi64x(k1));
+      c1 = p1;
+      c3 = p0;
+    }
+    __m256i c01 = _mm256_or_si256(_mm256_and_si256(c0, low), _mm256_slli_epi64(c1, 32));
+    __m256i c23 = _mm256_or_si256(_mm256_and_si256(c2, low), _mm256_slli_epi64(c3, 32));
+    __m256i even = _mm256_unpacklo_epi64(c01, c23), odd = _mm256_unpackhi_epi64(c01, c23);
+    _mm256_storeu_si256((__m256i *)(word + 4 * at), _mm256_permute2x128_si256(even, odd, 0x20));
+    _mm256_storeu_si256((__m256i *)(word + 4 * at + 8), _mm256_permute2x128_si256(even, odd, 0x31));
+  }
+#else
+  for (int64_t at = 0; at < n; at++) {
+    uint64_t ctr = first + (uint64_t)at;
+    uint32_t c0 = (uint32_t)ctr, c1 = (uint32_t)(ctr >> 32), c2 = 0, c3 = 0, k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    for (int r = 0; r < 10; r++, k0 += PHILOX_K0, k1 += PHILOX_K1) {
+      uint64_t p0 = (uint64_t)PHILOX_M0 * c0, p1 = (uint64_t)PHILOX_M1 * c2;
+      c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+      c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+      c1 = (uint32_t)p1;
+      c3 = (uint32_t)p0;
+    }
+    uint32_t *w = word + 4 * at;
+    w[0] = c0, w[1] = c1, w[2] = c2, w[3] = c3;
+  }
+#endif
 }
 
+/* Lanes mostly ask for words in rising order, few words apart: those of all counters that a tile touches are computed side by side, then picked. Seed and
+ * offset are numbers of the call as a rule; lanes that differ in them, or are further apart, are computed one by one. */
 static void op_PHILOX_I64(OP_ARGS) {
-  enum { SIDE = 16, COUNTERS = PROG_TILE + SIDE };
   int64_t *d = dp;
   const int64_t *a = ap, *b = bp, *c = cp;
-  uint64_t key = (uint64_t)a[0], first = UINT64_MAX, last = 0;
-  int same = 1;
-  for (int64_t i = 0; i < n; i++) {
-    uint64_t at = (uint64_t)c[i] >> 2;
-    first = at < first ? at : first;
-    last = at > last ? at : last;
-    same &= (a[i] == a[0]) & (b[i] == b[0]);
+  if (n <= 0) return;
+  uint32_t word[4 * (PROG_TILE * 2 + 8)];
+  uint64_t other = 0, apart = 0, gap = 0;
+  for (int64_t i = 0; i < n; i++) other |= (uint64_t)((a[i] ^ a[0]) | (b[i] ^ b[0]));
+  for (int64_t i = 1; i < n; i++) {
+    uint64_t step = (uint64_t)c[i] - (uint64_t)c[i - 1];
+    apart |= step & ~(uint64_t)7;
+    gap |= step ^ 1;
   }
-  if (same && last - first < PROG_TILE) {
-    uint32_t word[COUNTERS * 4];
-    int64_t counters = (int64_t)(last - first) + 1;
-    for (int64_t at = 0; at < counters; at += SIDE) {
-      uint32_t c0[SIDE], c1[SIDE], c2[SIDE], c3[SIDE], k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-      for (int j = 0; j < SIDE; j++) {
-        uint64_t ctr = (uint64_t)b[0] + first + (uint64_t)(at + j);
-        c0[j] = (uint32_t)ctr, c1[j] = (uint32_t)(ctr >> 32), c2[j] = 0, c3[j] = 0;
-      }
-      for (int r = 0; r < 10; r++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
-        for (int j = 0; j < SIDE; j++) philox_round(c0 + j, c1 + j, c2 + j, c3 + j, k0, k1);
-      for (int j = 0; j < SIDE; j++) {
-        uint32_t *w = word + (at + j) * 4;
-        w[0] = c0[j], w[1] = c1[j], w[2] = c2[j], w[3] = c3[j];
-      }
+  if (other | apart) {
+    for (int64_t i = 0; i < n; i++) {
+      philox_words((uint64_t)a[i], (uint64_t)b[i] + ((uint64_t)c[i] >> 2), 1, word);
+      d[i] = word[c[i] & 3];
     }
-    for (int64_t i = 0; i < n; i++) d[i] = word[(uint64_t)c[i] - first * 4];
     return;
   }
-  IVDEP for (int64_t i = 0; i < n; i++) {
-    uint64_t each = (uint64_t)a[i], ctr = (uint64_t)b[i] + ((uint64_t)c[i] >> 2);
-    uint32_t k0 = (uint32_t)each, k1 = (uint32_t)(each >> 32);
-    uint32_t c0 = (uint32_t)ctr, c1 = (uint32_t)(ctr >> 32), c2 = 0, c3 = 0;
-    for (int r = 0; r < 10; r++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) philox_round(&c0, &c1, &c2, &c3, k0, k1);
-    uint32_t w = (uint32_t)c[i] & 3;
-    d[i] = w == 0 ? c0 : w == 1 ? c1 : w == 2 ? c2 : c3;
+  uint64_t first = (uint64_t)c[0] >> 2, last = (uint64_t)c[n - 1] >> 2;
+  philox_words((uint64_t)a[0], (uint64_t)b[0] + first, (int64_t)(last - first) + 1, word);
+  if (gap == 0) {
+    const uint32_t *w = word + (c[0] & 3);
+    for (int64_t i = 0; i < n; i++) d[i] = w[i];
+  } else {
+    for (int64_t i = 0; i < n; i++) d[i] = word[(uint64_t)c[i] - first * 4];
   }
 }
 

@@ -70,12 +70,17 @@ static void iota(machine *m, int d, int64_t *out, int64_t n) {
   }
   int64_t inner = 1;
   for (int k = d + 1; k < s->t1; k++) inner *= m->p->sizes[k];
-  int64_t v = m->start / inner % m->p->sizes[d], left = inner - m->start % inner;
-  for (int64_t i = 0; i < n; i++) {
-    out[i] = v;
-    if (--left == 0) {
+  int64_t size = m->p->sizes[d], v = m->start / inner % size, left = inner - m->start % inner, run;
+  for (int64_t i = 0; i < n; i += run) {
+    if (inner == 1) { /* the numbers up to the end of the dimension */
+      run = size - v < n - i ? size - v : n - i;
+      for (int64_t k = 0; k < run; k++) out[i + k] = v + k;
+      v = 0;
+    } else { /* one of them, for all the places inside */
+      run = left < n - i ? left : n - i;
+      for (int64_t k = 0; k < run; k++) out[i + k] = v;
       left = inner;
-      if (++v == m->p->sizes[d]) v = 0;
+      if (++v == size) v = 0;
     }
   }
 }
