@@ -7,13 +7,14 @@
 enum { LARGEST = 5003 };
 
 static void by_definition(const double *in, int64_t n, bool inverse, double *out) {
-  const long double turn = 6.283185307179586476925286766559L / (long double)n;
+  static long double root[LARGEST][2]; /* e^(-+2 pi i k / n) */
+  const long double turn = (inverse ? 6.283185307179586476925286766559L : -6.283185307179586476925286766559L) / (long double)n;
+  for (int64_t k = 0; k < n; k++) root[k][0] = cosl(turn * (long double)k), root[k][1] = sinl(turn * (long double)k);
   for (int64_t k = 0; k < n; k++) {
     long double re = 0, im = 0;
-    for (int64_t j = 0; j < n; j++) {
-      long double angle = turn * (long double)(j * k % n), c = cosl(angle), s = inverse ? sinl(angle) : -sinl(angle);
-      re += in[2 * j] * c - in[2 * j + 1] * s;
-      im += in[2 * j] * s + in[2 * j + 1] * c;
+    for (int64_t j = 0, at = 0; j < n; j++, at = at + k < n ? at + k : at + k - n) {
+      re += in[2 * j] * root[at][0] - in[2 * j + 1] * root[at][1];
+      im += in[2 * j] * root[at][1] + in[2 * j + 1] * root[at][0];
     }
     out[2 * k] = (double)re, out[2 * k + 1] = (double)im;
   }
