@@ -137,7 +137,7 @@ def measure(args, cpus: list[int], save) -> dict:
         save(results)
     if not args.only or "operators" in args.only:
         log("operator calls: running")
-        results["operators"], why = run("operators.py", {**base, "device": "neuron", "calls": args.calls}, args.timeout, len(cpus))
+        results["operators"], why = run("operators.py", {**base, "device": "neuron", "calls": args.calls, "large_calls": 1}, args.timeout, len(cpus))
         if why:
             log(f"operator calls: {why}")
         save(results)

@@ -197,8 +197,6 @@ def main() -> None:
     for size, calls in (("small", job["calls"]), ("large", job["large_calls"])):
         ours, cpu = operators(torch, job["device"], size == "large"), operators(torch, "cpu", size == "large")
         for name in ours:
-            if job.get("operators") and name not in job["operators"]:
-                continue
             samples: dict[str, list[float]] = {"device": [], "cpu": []}
             for _ in range(max(3, job["rounds"]) + 1):
                 samples["device"].append(batch(ours[name], calls, module.synchronize))

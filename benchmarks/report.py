@@ -93,10 +93,13 @@ def text(results: dict) -> str:
     if ratios:
         parts += ["\nRatios (above 1: the first is better)", table(["", *(head for _, head, _ in RATIO_COLUMNS)], ratios)]
 
-    if results["operators"]:
-        lines = [[o["operator"], f"{o['device_us']:.2f}", f"{o['cpu_us']:.2f}", f"{o['device_us'] / o['cpu_us']:.2f}"] for o in results["operators"]]
-        both = statistics.geometric_mean([o["device_us"] / o["cpu_us"] for o in results["operators"]])
-        parts += ["\nOne operator call on small tensors", table(["", "neuron us", "cpu us", "neuron/cpu"], lines), f"geometric mean {both:.2f}"]
+    for size, what in (("small", "small tensors"), ("large", "16 MiB")):
+        operators = [o for o in results["operators"] if o.get("size", "small") == size]
+        if not operators:
+            continue
+        lines = [[o["operator"], f"{o['device_us']:.2f}", f"{o['cpu_us']:.2f}", f"{o['device_us'] / o['cpu_us']:.2f}"] for o in operators]
+        both = statistics.geometric_mean([o["device_us"] / o["cpu_us"] for o in operators])
+        parts += [f"\nOne operator call on {what}", table(["", "neuron us", "cpu us", "neuron/cpu"], lines), f"geometric mean {both:.2f}"]
     return "\n".join(parts) + "\n"
 
 
