@@ -94,9 +94,9 @@ static tnx_value empty_of(tnx_builder *b, tnx_dtype t) {
 /* ---- the graph's operators with one, two or three operands ---- */
 
 static tnx_value linalg1(tnx_builder *b, tnx_op op, tnx_value x, int check, int flag0, int flag1) { return tnx_b_linalg(b, op, &x, 1, check, flag0, flag1, 0); }
-static tnx_value linalg2(tnx_builder *b, tnx_op op, tnx_value x, tnx_value y, int flag0, int flag1) {
+static tnx_value linalg2(tnx_builder *b, tnx_op op, tnx_value x, tnx_value y, int check, int flag0, int flag1) {
   tnx_value in[2] = {x, y};
-  return tnx_b_linalg(b, op, in, 2, 0, flag0, flag1, 0);
+  return tnx_b_linalg(b, op, in, 2, check, flag0, flag1, 0);
 }
 static tnx_value linalg3(tnx_builder *b, tnx_op op, tnx_value x, tnx_value y, tnx_value z, int check, int flag0, int flag1) {
   tnx_value in[3] = {x, y, z};
@@ -122,8 +122,8 @@ tnx_status lower_cholesky(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
 
 /* X with A X = B for A = L L^H, or U^H U. */
 static tnx_value cholesky_solve(tnx_builder *b, tnx_value rhs, tnx_value factor, bool upper, int check) {
-  tnx_value in[2] = {factor, rhs}, half = tnx_b_linalg(b, TNX_OP_TRIANGULAR_SOLVE, in, 2, check, upper, upper ? 2 : 0, 0);
-  return linalg2(b, TNX_OP_TRIANGULAR_SOLVE, factor, half, upper, upper ? 0 : 2);
+  tnx_value half = linalg2(b, TNX_OP_TRIANGULAR_SOLVE, factor, rhs, check, upper, upper ? 2 : 0);
+  return linalg2(b, TNX_OP_TRIANGULAR_SOLVE, factor, half, TNX_CHECK_NONE, upper, upper ? 0 : 2);
 }
 
 tnx_status lower_cholesky_solve(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
@@ -339,7 +339,7 @@ tnx_status lower_solve_triangular(tnx_lower *l, const tnx_arg *a, tnx_value *res
   if (batch < 0) return b->status;
   x = with_batch(b, x, 2, batch, sizes);
   rhs = with_batch(b, rhs, 2, batch, sizes);
-  tnx_value r = left ? linalg2(b, TNX_OP_TRIANGULAR_SOLVE, x, rhs, flags, 0) : mT(b, linalg2(b, TNX_OP_TRIANGULAR_SOLVE, x, mT(b, rhs), flags, 1));
+  tnx_value r = left ? linalg2(b, TNX_OP_TRIANGULAR_SOLVE, x, rhs, TNX_CHECK_NONE, flags, 0) : mT(b, linalg2(b, TNX_OP_TRIANGULAR_SOLVE, x, mT(b, rhs), TNX_CHECK_NONE, flags, 1));
   column_major(l, 0, r);
   return give(l, results, r);
 }
@@ -353,7 +353,7 @@ tnx_status lower_triangular_solve(tnx_lower *l, const tnx_arg *a, tnx_value *res
   if (batch < 0) return b->status;
   x = with_batch(b, x, 2, batch, sizes);
   rhs = with_batch(b, rhs, 2, batch, sizes);
-  tnx_value r = linalg2(b, TNX_OP_TRIANGULAR_SOLVE, x, rhs, arg_bool(a + 2) + 2 * arg_bool(a + 4), arg_bool(a + 3));
+  tnx_value r = linalg2(b, TNX_OP_TRIANGULAR_SOLVE, x, rhs, TNX_CHECK_NONE, arg_bool(a + 2) + 2 * arg_bool(a + 4), arg_bool(a + 3));
   column_major(l, 0, r);
   column_major(l, 1, x);
   return give2(l, results, r, x);
@@ -411,7 +411,7 @@ tnx_status lower_linalg_qr(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
     } else if (k != n) {
       reflectors = first_columns(b, f, k);
     }
-    q = linalg2(b, TNX_OP_QR_Q, reflectors, f + 1, 0, 0);
+    q = linalg2(b, TNX_OP_QR_Q, reflectors, f + 1, TNX_CHECK_NONE, 0, 0);
     column_major(l, 0, q);
   }
   column_major(l, 1, r);
@@ -425,7 +425,7 @@ tnx_status lower_householder_product(tnx_lower *l, const tnx_arg *a, tnx_value *
   tnx_dim columns = tnx_b_size(&l->b, a[0].value, -1), factors = tnx_b_rank(&l->b, a[1].value) ? tnx_b_size(&l->b, a[1].value, -1) : 0;
   if (exceeds(columns, tnx_b_size(&l->b, a[0].value, -2))) return tnx_fail(TNX_SHAPE, "torch.linalg.householder_product: input.shape[-2] must be greater than or equal to input.shape[-1]");
   if (exceeds(factors, columns)) return tnx_fail(TNX_SHAPE, "torch.linalg.householder_product: input.shape[-1] must be greater than or equal to tau.shape[-1]");
-  tnx_value q = linalg2(&l->b, TNX_OP_QR_Q, a[0].value, a[1].value, 0, 0);
+  tnx_value q = linalg2(&l->b, TNX_OP_QR_Q, a[0].value, a[1].value, TNX_CHECK_NONE, 0, 0);
   column_major(l, 0, q);
   return give(l, results, q);
 }
@@ -436,7 +436,7 @@ tnx_status lower_ormqr(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   bool cplx = tnx_dtype_is_complex(tnx_b_dtype(b, a[0].value)), left = arg_bool(a + 3);
   tnx_dim order = tnx_b_size(b, a[2].value, left ? -2 : -1), factors = tnx_b_rank(b, a[1].value) ? tnx_b_size(b, a[1].value, -1) : 0;
   if (differ(tnx_b_size(b, a[0].value, -2), order) || exceeds(factors, order)) return tnx_fail(TNX_SHAPE, "torch.ormqr: other and input do not fit together");
-  tnx_value r = linalg3(b, TNX_OP_QR_APPLY, a[0].value, a[1].value, a[2].value, 0, left, !arg_bool(a + 4) ? 0 : cplx ? 2 : 1);
+  tnx_value r = linalg3(b, TNX_OP_QR_APPLY, a[0].value, a[1].value, a[2].value, TNX_CHECK_NONE, left, !arg_bool(a + 4) ? 0 : cplx ? 2 : 1);
   column_major(l, 0, r);
   return give(l, results, r);
 }

@@ -422,7 +422,6 @@ static tnx_status xlog(tnx_lower *l, const tnx_arg *a, tnx_value *results, tnx_o
 tnx_status lower_xlogy(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return xlog(l, a, results, TNX_OP_LOG); }
 tnx_status lower_xlog1py(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return xlog(l, a, results, TNX_OP_LOG1P); }
 
-/* log(exp(x) + exp(y)) without overflow; equal infinities give themselves. */
 /* Complex log(exp(x) + exp(y)): the one of the larger real part plus log1p(exp(difference)). Where both real parts are infinite: either of two
  * -inf; of two +inf the direction of the sum of infinite vectors. */
 tnx_value lower_logaddexp_of(tnx_builder *b, tnx_value x, tnx_value y) {
@@ -445,6 +444,7 @@ tnx_value lower_logaddexp_of(tnx_builder *b, tnx_value x, tnx_value y) {
   return sum ? tnx_b_select(b, nan, tnx_b_const_c(b, tnx_b_dtype(b, sum), NAN, NAN), sum) : 0;
 }
 
+/* log(exp(x) + exp(y)) without overflow; equal infinities give themselves. */
 static tnx_status logaddexp(tnx_lower *l, const tnx_arg *a, tnx_value *results, double ln_base) {
   tnx_builder *b = &l->b;
   tnx_dtype t = promote_args(b, a, a + 1), acc = tnx_acc_of(t);

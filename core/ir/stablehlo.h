@@ -78,6 +78,10 @@ hlo hlo_pad(hlo_writer *w, hlo x, hlo value, const int64_t *low, const int64_t *
 hlo hlo_slice(hlo_writer *w, hlo x, int dim, int64_t start, int64_t len, int64_t step);
 hlo hlo_isnan(hlo_writer *w, hlo x); /* false for integers */
 hlo hlo_copysign(hlo_writer *w, hlo x, hlo y); /* float32 and float64 */
+hlo hlo_part(hlo_writer *w, const char *name, hlo x); /* "stablehlo.real" or "stablehlo.imag" of a complex x */
+hlo hlo_conj(hlo_writer *w, hlo x);                   /* of a complex x */
+hlo hlo_running(hlo_writer *w, tnx_op op, hlo x, int dim); /* CUMSUM, CUMPROD, LOGCUMSUMEXP; halves as float32 */
+hlo hlo_triangular_solve(hlo_writer *w, hlo a, hlo b, bool lower, bool unit, int64_t transposed); /* op(a) X = b; transposed: 0, 1, or 2 for the adjoint */
 /* The reduced dimensions are dropped. */
 hlo hlo_reduce(hlo_writer *w, const char *op, hlo x, hlo init, const int64_t *dims, int n);
 hlo hlo_dot(hlo_writer *w, hlo x, hlo y, int n_batch, int x_contract, int y_contract, tnx_dtype result); /* the first n_batch dimensions of both are batches */

@@ -244,11 +244,7 @@ static hlo scatter_slices(hlo_writer *w, hlo base, hlo vectors, hlo update, int 
 
 /* Each coordinate goes to the row that the running count of true elements says; those of other elements behind the end, where scatter drops them. */
 static hlo nonzero(hlo_writer *w, hlo mask, hlo want) {
-  hlo chosen = flatten(w, mask), order = hlo_convert(w, chosen, TNX_I64), zero = hlo_const_i(w, TNX_I64, 0), r = hlo_full_i(w, want, hlo_int(w, 0));
-  for (int64_t by = 1; by < order.sizes[0]; by *= 2) {
-    int64_t low = by, high = -by;
-    order = hlo_bin(w, "stablehlo.add", order, hlo_pad(w, order, zero, &low, &high, NULL));
-  }
+  hlo chosen = flatten(w, mask), order = hlo_running(w, TNX_OP_CUMSUM, hlo_convert(w, chosen, TNX_I64), 0), r = hlo_full_i(w, want, hlo_int(w, 0));
   hlo row = hlo_select(w, chosen, hlo_bin(w, "stablehlo.subtract", order, hlo_full_i(w, order, 1)), hlo_full_i(w, order, want.sizes[0]));
   hlo first = hlo_bin(w, "stablehlo.multiply", row, hlo_full_i(w, row, mask.rank));
   for (int d = 0; d < mask.rank; d++)

@@ -4,23 +4,13 @@
  * scalings are LAPACK's, so that factors are the same ones. */
 #include <math.h>
 
-#include "ir/stablehlo.h"
+#include "ir/stablehlo_arith.h"
 
-static hlo add(hlo_writer *w, hlo x, hlo y) { return hlo_bin(w, "stablehlo.add", x, y); }
-static hlo sub(hlo_writer *w, hlo x, hlo y) { return hlo_bin(w, "stablehlo.subtract", x, y); }
-static hlo mul(hlo_writer *w, hlo x, hlo y) { return hlo_bin(w, "stablehlo.multiply", x, y); }
-static hlo quot(hlo_writer *w, hlo x, hlo y) { return hlo_bin(w, "stablehlo.divide", x, y); }
-static hlo both(hlo_writer *w, hlo x, hlo y) { return hlo_bin(w, "stablehlo.and", x, y); }
-static hlo part(hlo_writer *w, const char *name, hlo x) { return hlo_op(w, name, &x, 1, hlo_retype(x, tnx_dtype_real((tnx_dtype)x.dtype))); }
 static bool is_complex(hlo x) { return tnx_dtype_is_complex((tnx_dtype)x.dtype); }
-static hlo real_of(hlo_writer *w, hlo x) { return is_complex(x) ? part(w, "stablehlo.real", x) : x; }
-static hlo imag_of(hlo_writer *w, hlo x) { return is_complex(x) ? part(w, "stablehlo.imag", x) : hlo_full_f(w, x, 0); }
+static hlo real_of(hlo_writer *w, hlo x) { return is_complex(x) ? hlo_part(w, "stablehlo.real", x) : x; }
+static hlo imag_of(hlo_writer *w, hlo x) { return is_complex(x) ? hlo_part(w, "stablehlo.imag", x) : hlo_full_f(w, x, 0); }
 static hlo from_real(hlo_writer *w, hlo x, hlo like) { return hlo_cast(w, x, (tnx_dtype)like.dtype); }
-static hlo conj_of(hlo_writer *w, hlo x) {
-  if (!is_complex(x)) return x;
-  hlo in[2] = {part(w, "stablehlo.real", x), hlo_un(w, "stablehlo.negate", part(w, "stablehlo.imag", x))};
-  return hlo_op(w, "stablehlo.complex", in, 2, x);
-}
+static hlo conj_of(hlo_writer *w, hlo x) { return is_complex(x) ? hlo_conj(w, x) : x; }
 
 /* ---- rows, columns and elements of the last dimensions ---- */
 
@@ -116,14 +106,8 @@ static void lu_permutation(hlo_writer *w) {
   hlo_set_result(w, 0, hlo_reshape(w, order, want.rank, want.sizes));
 }
 
-static hlo solve(hlo_writer *w, hlo a, hlo b, bool lower, int64_t transposed) {
-  static const char *const forms[] = {"NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"};
-  hlo in[2] = {a, b}, r = hlo_begin(w, "stablehlo.triangular_solve", in, 2, b);
-  tnx_text_add(&w->text, " <{left_side = true, lower = %s, unit_diagonal = %s, transpose_a = #stablehlo<transpose %s>}>", lower ? "true" : "false", lower ? "true" : "false",
-               forms[transposed]);
-  hlo_end(w, in, 2, &r, 1);
-  return r;
-}
+/* L is unit lower and U upper, both in a. */
+static hlo solve(hlo_writer *w, hlo a, hlo b, bool lower, int64_t transposed) { return hlo_triangular_solve(w, a, b, lower, lower, transposed); }
 
 /* A = P L U. The permutation is a product with the matrix of zeros and ones. */
 static void lu_solve(hlo_writer *w) {

@@ -43,19 +43,19 @@ static void cholesky(hlo_writer *w) {
   hlo_set_result(w, 1, hlo_convert(w, nan, TNX_I32));
 }
 
-static void triangular_solve(hlo_writer *w) {
+hlo hlo_triangular_solve(hlo_writer *w, hlo a, hlo b, bool lower, bool unit, int64_t transposed) {
   static const char *const forms[] = {"NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"};
-  hlo in[2] = {hlo_operand(w, 0), hlo_operand(w, 1)};
-  int64_t flags = hlo_int(w, 1), form = hlo_int(w, 2);
-  if (hlo_is_empty(in[1])) {
-    hlo_set_result(w, 0, in[1]);
-    return;
-  }
-  hlo r = hlo_begin(w, "stablehlo.triangular_solve", in, 2, in[1]);
-  tnx_text_add(&w->text, " <{left_side = true, lower = %s, unit_diagonal = %s, transpose_a = #stablehlo<transpose %s>}>", flags & 1 ? "false" : "true", flags & 2 ? "true" : "false",
-               forms[form]);
+  hlo in[2] = {a, b}, r = hlo_begin(w, "stablehlo.triangular_solve", in, 2, b);
+  tnx_text_add(&w->text, " <{left_side = true, lower = %s, unit_diagonal = %s, transpose_a = #stablehlo<transpose %s>}>", lower ? "true" : "false", unit ? "true" : "false",
+               forms[transposed]);
   hlo_end(w, in, 2, &r, 1);
-  hlo_set_result(w, 0, r);
+  return r;
+}
+
+static void triangular_solve(hlo_writer *w) {
+  hlo b = hlo_operand(w, 1);
+  int64_t flags = hlo_int(w, 1);
+  hlo_set_result(w, 0, hlo_is_empty(b) ? b : hlo_triangular_solve(w, hlo_operand(w, 0), b, !(flags & 1), flags & 2, hlo_int(w, 2)));
 }
 
 void hlo_linalg(hlo_writer *w) {

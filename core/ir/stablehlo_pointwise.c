@@ -59,7 +59,11 @@ static hlo sign(hlo_writer *w, hlo x) {
   return hlo_bin(w, "stablehlo.subtract", pos, neg);
 }
 
-static hlo part(hlo_writer *w, const char *name, hlo x) { return hlo_op(w, name, &x, 1, hlo_retype(x, tnx_dtype_real((tnx_dtype)x.dtype))); }
+hlo hlo_part(hlo_writer *w, const char *name, hlo x) { return hlo_op(w, name, &x, 1, hlo_retype(x, tnx_dtype_real((tnx_dtype)x.dtype))); }
+hlo hlo_conj(hlo_writer *w, hlo x) {
+  hlo in[2] = {hlo_part(w, "stablehlo.real", x), hlo_un(w, "stablehlo.negate", hlo_part(w, "stablehlo.imag", x))};
+  return hlo_op(w, "stablehlo.complex", in, 2, x);
+}
 
 /* Operators that are one operation there. */
 static const char *const unary_names[TNX_OP_COUNT] = {
@@ -86,18 +90,15 @@ static hlo unary(hlo_writer *w, tnx_op op, hlo x) {
       return hlo_select(w, is_zero(w, x), hlo_un(w, "stablehlo.negate", hlo_copysign(w, hlo_full_f(w, x, INFINITY), x)), hlo_un(w, "chlo.digamma", x));
     case TNX_OP_ISNAN:
       if (!tnx_dtype_is_complex(t)) return hlo_isnan(w, x);
-      return hlo_bin(w, "stablehlo.or", hlo_isnan(w, part(w, "stablehlo.real", x)), hlo_isnan(w, part(w, "stablehlo.imag", x)));
+      return hlo_bin(w, "stablehlo.or", hlo_isnan(w, hlo_part(w, "stablehlo.real", x)), hlo_isnan(w, hlo_part(w, "stablehlo.imag", x)));
     case TNX_OP_ISFINITE: {
       if (!tnx_dtype_is_complex(t)) return hlo_op(w, "stablehlo.is_finite", &x, 1, hlo_retype(x, TNX_BOOL));
-      hlo re = part(w, "stablehlo.real", x), im = part(w, "stablehlo.imag", x), b = hlo_retype(x, TNX_BOOL);
+      hlo re = hlo_part(w, "stablehlo.real", x), im = hlo_part(w, "stablehlo.imag", x), b = hlo_retype(x, TNX_BOOL);
       return hlo_bin(w, "stablehlo.and", hlo_op(w, "stablehlo.is_finite", &re, 1, b), hlo_op(w, "stablehlo.is_finite", &im, 1, b));
     }
-    case TNX_OP_REAL: return part(w, "stablehlo.real", x);
-    case TNX_OP_IMAG: return part(w, "stablehlo.imag", x);
-    case TNX_OP_CONJ: {
-      hlo in[2] = {part(w, "stablehlo.real", x), hlo_un(w, "stablehlo.negate", part(w, "stablehlo.imag", x))};
-      return hlo_op(w, "stablehlo.complex", in, 2, x);
-    }
+    case TNX_OP_REAL: return hlo_part(w, "stablehlo.real", x);
+    case TNX_OP_IMAG: return hlo_part(w, "stablehlo.imag", x);
+    case TNX_OP_CONJ: return hlo_conj(w, x);
     default: return hlo_special(w, op, x, (hlo){0});
   }
 }

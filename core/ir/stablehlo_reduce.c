@@ -108,7 +108,7 @@ static void running_extreme(hlo_writer *w, hlo x, int dim, bool smallest) {
   hlo_set_result(w, 1, i);
 }
 
-static void running(hlo_writer *w, tnx_op op, hlo x, int dim) {
+hlo hlo_running(hlo_writer *w, tnx_op op, hlo x, int dim) {
   tnx_dtype t;
   x = hlo_wide(w, x);
   t = (tnx_dtype)x.dtype;
@@ -118,7 +118,7 @@ static void running(hlo_writer *w, tnx_op op, hlo x, int dim) {
     if (op == TNX_OP_LOGCUMSUMEXP) x = log_add_exp(w, before, x);
     else x = hlo_bin(w, op == TNX_OP_CUMSUM ? "stablehlo.add" : "stablehlo.multiply", before, x);
   }
-  hlo_set_result(w, 0, x);
+  return x;
 }
 
 /* ---- sort ---- */
@@ -145,6 +145,6 @@ void hlo_scan(hlo_writer *w) {
     case TNX_OP_CUMMAX: running_extreme(w, x, dim, false); break;
     case TNX_OP_CUMMIN: running_extreme(w, x, dim, true); break;
     case TNX_OP_TOPK: topk(w, x, dim, hlo_result(w, 0).sizes[dim], hlo_int(w, 1) != 0); break;
-    default: running(w, op, x, dim);
+    default: hlo_set_result(w, 0, hlo_running(w, op, x, dim));
   }
 }

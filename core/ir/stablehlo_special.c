@@ -5,21 +5,16 @@
  * & Stegun (A&S) and of the Digital Library of Mathematical Functions (DLMF). */
 #include <math.h>
 
-#include "ir/stablehlo.h"
+#include "ir/stablehlo_arith.h"
 
 static const double euler = 0.57721566490153286061, pi = 3.14159265358979323846;
 
 static hlo num(hlo_writer *w, hlo like, double v) { return hlo_full_f(w, like, v); }
-static hlo add(hlo_writer *w, hlo x, hlo y) { return hlo_bin(w, "stablehlo.add", x, y); }
-static hlo sub(hlo_writer *w, hlo x, hlo y) { return hlo_bin(w, "stablehlo.subtract", x, y); }
-static hlo mul(hlo_writer *w, hlo x, hlo y) { return hlo_bin(w, "stablehlo.multiply", x, y); }
-static hlo quot(hlo_writer *w, hlo x, hlo y) { return hlo_bin(w, "stablehlo.divide", x, y); }
 static hlo plus(hlo_writer *w, hlo x, double v) { return add(w, x, num(w, x, v)); }
 static hlo times(hlo_writer *w, hlo x, double v) { return mul(w, x, num(w, x, v)); }
 static hlo at_most(hlo_writer *w, hlo x, double v) { return hlo_bin(w, "stablehlo.minimum", x, num(w, x, v)); }
 static hlo at_least(hlo_writer *w, hlo x, double v) { return hlo_bin(w, "stablehlo.maximum", x, num(w, x, v)); }
 static hlo is(hlo_writer *w, hlo x, const char *direction, double v) { return hlo_compare(w, direction, x, num(w, x, v)); }
-static hlo both(hlo_writer *w, hlo x, hlo y) { return hlo_bin(w, "stablehlo.and", x, y); }
 static hlo either(hlo_writer *w, hlo x, hlo y) { return hlo_bin(w, "stablehlo.or", x, y); }
 static hlo not(hlo_writer *w, hlo x) { return hlo_un(w, "stablehlo.not", x); }
 static hlo size_of(hlo_writer *w, hlo x) { return hlo_un(w, "stablehlo.abs", x); }
@@ -118,22 +113,28 @@ static hlo scaled_k_far(hlo_writer *w, double nu, hlo x) {
   return hlo_select(w, is(w, x, "GE", far), away, mul(w, v[1], step));
 }
 
-/* K_n(x) for 0 < x <= 2 (A&S 9.6.13, 9.6.11). */
-static hlo k_near(hlo_writer *w, int n, hlo x) {
-  hlo m = at_most(w, x, 2), q = times(w, mul(w, m, m), 0.25), one = num(w, m, 1), k;
-  hlo psi = n ? num(w, m, 1 - 2 * euler) : num(w, m, 0); /* psi(k+1) + psi(k+2), or the harmonic numbers */
+/* sum of q^k / (k! (k + n)!), and the same sum with psi(k + 1) + psi(k + 2), or for n = 0 the harmonic numbers, as factors of its terms. */
+static void ascending_series(hlo_writer *w, int n, hlo q, int terms, hlo *sum, hlo *with_psi) {
+  hlo one = num(w, q, 1), psi = n ? num(w, q, 1 - 2 * euler) : num(w, q, 0), k;
   hlo_loop l;
-  hlo v[5] = {{0}, one, one, psi, psi}; /* count, term, I, psi, sum */
-  counted_begin(w, &l, v, 5, 24, &k);
+  hlo v[5] = {{0}, one, one, psi, psi}; /* count, term, sum, psi, sum with psi */
+  counted_begin(w, &l, v, 5, terms, &k);
   v[1] = mul(w, v[1], quot(w, q, mul(w, k, plus(w, k, n))));
   v[2] = add(w, v[2], v[1]);
   v[3] = add(w, v[3], quot(w, num(w, k, 1), k));
   if (n) v[3] = add(w, v[3], quot(w, num(w, k, 1), plus(w, k, 1)));
   v[4] = add(w, v[4], mul(w, v[1], v[3]));
   counted_end(w, &l, v);
+  *sum = v[2], *with_psi = v[4];
+}
+
+/* K_n(x) for 0 < x <= 2 (A&S 9.6.13, 9.6.11). */
+static hlo k_near(hlo_writer *w, int n, hlo x) {
+  hlo m = at_most(w, x, 2), i, psi;
+  ascending_series(w, n, times(w, mul(w, m, m), 0.25), 24, &i, &psi);
   hlo log = log_of(w, times(w, m, 0.5));
-  if (n == 0) return sub(w, v[4], mul(w, plus(w, log, euler), v[2]));
-  return add(w, quot(w, one, m), mul(w, times(w, m, 0.5), sub(w, mul(w, log, v[2]), times(w, v[4], 0.5))));
+  if (n == 0) return sub(w, psi, mul(w, plus(w, log, euler), i));
+  return add(w, quot(w, num(w, m, 1), m), mul(w, times(w, m, 0.5), sub(w, mul(w, log, i), times(w, psi, 0.5))));
 }
 
 static hlo bessel_k(hlo_writer *w, int n, hlo x, bool scaled) {
@@ -146,23 +147,15 @@ static hlo bessel_k(hlo_writer *w, int n, hlo x, bool scaled) {
 
 /* J and Y of order n for 0 < x <= 2 (A&S 9.1.10, 9.1.13, 9.1.11). */
 static void jy_near(hlo_writer *w, int n, hlo x, hlo *j, hlo *y) {
-  hlo m = at_most(w, x, 2), q = times(w, mul(w, m, m), -0.25), one = num(w, m, 1), k, psi = n ? num(w, m, 1 - 2 * euler) : num(w, m, 0);
-  hlo_loop l;
-  hlo v[5] = {{0}, one, one, psi, psi}; /* as in k_near, with signs that alternate */
-  counted_begin(w, &l, v, 5, 20, &k);
-  v[1] = mul(w, v[1], quot(w, q, mul(w, k, plus(w, k, n))));
-  v[2] = add(w, v[2], v[1]);
-  v[3] = add(w, v[3], quot(w, num(w, k, 1), k));
-  if (n) v[3] = add(w, v[3], quot(w, num(w, k, 1), plus(w, k, 1)));
-  v[4] = add(w, v[4], mul(w, v[1], v[3]));
-  counted_end(w, &l, v);
+  hlo m = at_most(w, x, 2), sum, psi;
+  ascending_series(w, n, times(w, mul(w, m, m), -0.25), 20, &sum, &psi);
   hlo half = times(w, m, 0.5), log = log_of(w, half);
   if (n == 0) {
-    *j = v[2];
-    *y = times(w, sub(w, mul(w, plus(w, log, euler), v[2]), v[4]), 2 / pi);
+    *j = sum;
+    *y = times(w, sub(w, mul(w, plus(w, log, euler), sum), psi), 2 / pi);
   } else {
-    *j = mul(w, half, v[2]);
-    *y = sub(w, times(w, sub(w, mul(w, log, *j), quot(w, one, m)), 2 / pi), times(w, mul(w, half, v[4]), 1 / pi));
+    *j = mul(w, half, sum);
+    *y = sub(w, times(w, sub(w, mul(w, log, *j), quot(w, num(w, m, 1), m)), 2 / pi), times(w, mul(w, half, psi), 1 / pi));
   }
 }
 
