@@ -40,27 +40,28 @@
 
 /* Functions with a vector form for the usual arguments. The choice is made lane by lane, so that a lane's result does
  * not depend on its neighbours; a tile of usual arguments needs no choices. */
-#define OP1_SPLIT(NAME, NEAR, FAST, SLOW)                                 \
-  static void op_##NAME##_F32(OP_ARGS) {                                  \
-    float *d = dp;                                                        \
-    const float *a = ap;                                                  \
+#define SPLIT1(FN, R, T, NEAR, FAST, SLOW)                                \
+  static void FN(OP_ARGS) {                                               \
+    R *d = dp;                                                            \
+    const T *a = ap;                                                      \
     int all = 1;                                                          \
     for (int64_t i = 0; i < n; i++) {                                     \
-      float x = a[i];                                                     \
+      T x = a[i];                                                         \
       all &= NEAR;                                                        \
     }                                                                     \
     if (all) {                                                            \
       IVDEP for (int64_t i = 0; i < n; i++) {                             \
-        float x = a[i];                                                   \
+        T x = a[i];                                                       \
         d[i] = FAST;                                                      \
       }                                                                   \
     } else {                                                              \
       for (int64_t i = 0; i < n; i++) {                                   \
-        float x = a[i];                                                   \
+        T x = a[i];                                                       \
         d[i] = (NEAR) ? FAST : SLOW;                                      \
       }                                                                   \
     }                                                                     \
   }
+#define OP1_SPLIT(NAME, NEAR, FAST, SLOW) SPLIT1(op_##NAME##_F32, float, float, NEAR, FAST, SLOW)
 #define OP2_SPLIT(NAME, CT, T, NEAR, FAST, SLOW)                          \
   static void op_##NAME##_##CT(OP_ARGS) {                                 \
     T *d = dp;                                                            \
@@ -368,20 +369,8 @@ CVT_FLOATS(F32, float)
 CVT_FLOATS(F64, double)
 CVT_FLOATS(I64, int64_t)
 /* By way of double, which has vector instructions for it where 64-bit integers have none. */
-#define CVT_WHOLE(DT, R)                                                            \
-  static void cvt_I64_##DT(OP_ARGS) {                                               \
-    R *d = dp;                                                                      \
-    const int64_t *a = ap;                                                          \
-    int all = 1;                                                                    \
-    for (int64_t i = 0; i < n; i++) all &= vm_whole_near(a[i]);                     \
-    if (all) {                                                                      \
-      IVDEP for (int64_t i = 0; i < n; i++) d[i] = (R)vm_whole_f64(a[i]);           \
-    } else {                                                                        \
-      for (int64_t i = 0; i < n; i++) d[i] = (R)a[i];                               \
-    }                                                                               \
-  }
-CVT_WHOLE(F32, float)
-CVT_WHOLE(F64, double)
+SPLIT1(cvt_I64_F32, float, int64_t, vm_whole_near(x), (float)vm_whole_f64(x), (float)x)
+SPLIT1(cvt_I64_F64, double, int64_t, vm_whole_near(x), vm_whole_f64(x), (double)x)
 CVT_FLOATS(B8, uint8_t)
 CVT_INTS(F32, float, int32_t)
 CVT_INTS(F64, double, int32_t)

@@ -34,19 +34,20 @@ static bool along_rows(const tnxk_scan *p, const rows *t) { return llabs(p->in_s
  * not fit the ways of an L1 cache, where rows of a power of two of bytes all begin in one set. */
 enum { ABREAST = 4 };
 #define CUMULATE(name, store, load, unload, acc, init, expr)                                        \
+  static inline void name##_one(const char *in, char *out, acc *sum) {                              \
+    store v;                                                                                        \
+    memcpy(&v, in, sizeof v);                                                                       \
+    acc a = *sum, x = (acc)load(v);                                                                 \
+    *sum = a = (expr);                                                                              \
+    v = (store)unload(a);                                                                           \
+    memcpy(out, &v, sizeof v);                                                                      \
+  }                                                                                                 \
   static inline __attribute__((always_inline)) void name##_rows(const char *in, char *out, int64_t n, const tnxk_scan *p, const rows *t, const int count) { \
     const int64_t in_step = p->in_step, out_step = p->out_step, in_row = t->in_row, out_row = t->out_row; \
     acc sum[ABREAST];                                                                               \
     for (int r = 0; r < count; r++) sum[r] = (init);                                                \
     for (int64_t i = 0; i < n; i++, in += in_step, out += out_step) {                               \
-      _Pragma("GCC unroll 4") for (int r = 0; r < count; r++) {                                     \
-        store v;                                                                                    \
-        memcpy(&v, in + r * in_row, sizeof v);                                                      \
-        acc a = sum[r], x = (acc)load(v);                                                           \
-        sum[r] = a = (expr);                                                                        \
-        v = (store)unload(a);                                                                       \
-        memcpy(out + r * out_row, &v, sizeof v);                                                    \
-      }                                                                                             \
+      _Pragma("GCC unroll 4") for (int r = 0; r < count; r++) name##_one(in + r * in_row, out + r * out_row, &sum[r]); \
     }                                                                                               \
   }                                                                                                 \
   static void name(const tnxk_scan *p, const rows *t) {                                             \
@@ -60,14 +61,8 @@ enum { ABREAST = 4 };
     }                                                                                               \
     for (int64_t r = 0; r < t->count; r++) sum[r] = (init);                                         \
     for (int64_t i = 0; i < p->n; i++)                                                              \
-      for (int64_t r = 0; r < t->count; r++) {                                                      \
-        store v;                                                                                    \
-        memcpy(&v, t->in + r * t->in_row + i * p->in_step, sizeof v);                               \
-        acc a = sum[r], x = (acc)load(v);                                                           \
-        sum[r] = a = (expr);                                                                        \
-        v = (store)unload(a);                                                                       \
-        memcpy(t->out + r * t->out_row + i * p->out_step, &v, sizeof v);                            \
-      }                                                                                             \
+      for (int64_t r = 0; r < t->count; r++)                                                        \
+        name##_one(t->in + r * t->in_row + i * p->in_step, t->out + r * t->out_row + i * p->out_step, &sum[r]); \
   }
 
 #define EXTREME(name, store, load, unload, value, wins)                                             \

@@ -3,15 +3,15 @@
  * An element becomes an unsigned key whose order is the wanted order: equal values (0 and -0, any two NaN) get equal keys, NaN the
  * largest. A (key, position) pair is then unique, and sorting pairs is the stable order. Keys of up to 4 bytes and the position
  * share one 64-bit word. Full sorts are least-significant-digit radix sorts over the bytes that differ; top-k with small k keeps
- * the k least pairs in a heap and skips chunks whose least key cannot enter. Where the order of equals is to be the CPU's (unstable.h),
+ * the k least pairs in a heap and skips chunks whose least key cannot enter. Where the order of equals is to be the CPU's (order.h),
  * only keys are compared.
  * Worker scratch: the pairs (twice for a sort) and the digit counts. */
 #ifndef TNXK_SCAN_TOPK_BODY_H
 #define TNXK_SCAN_TOPK_BODY_H
 #include <stdlib.h>
 
+#include "kernels/scan/order.h"
 #include "kernels/scan/rows.h"
-#include "kernels/scan/unstable.h"
 
 /* Sign-magnitude floats of `bits` width: u is the pattern, inf that of +infinity (or one below the first NaN). */
 #define FLOAT_KEY(name, type, signed_type, sign, inf)                                        \
@@ -74,34 +74,23 @@ typedef struct pair {
   int64_t at;
 } pair;
 
-/* The two entry types share their algorithms through this macro: E the entry, LESS its order, KEY its key as uint64_t. */
-#define ORDER(name, E, LESS, KEY)                                                                             \
-  static void name##_sift(E *heap, int64_t n, int64_t i) {                                                    \
-    E moved = heap[i];                                                                                        \
-    for (int64_t c; (c = 2 * i + 1) < n; i = c) {                                                             \
-      if (c + 1 < n && LESS(heap[c], heap[c + 1])) c++;                                                       \
-      if (!LESS(moved, heap[c])) break;                                                                       \
-      heap[i] = heap[c];                                                                                      \
-    }                                                                                                         \
-    heap[i] = moved;                                                                                          \
-  }                                                                                                           \
-  static void name##_heap_sort(E *heap, int64_t n) {                                                          \
-    for (int64_t i = n - 1; i > 0; i--) {                                                                     \
-      E last = heap[i];                                                                                       \
-      heap[i] = heap[0];                                                                                      \
-      heap[0] = last;                                                                                         \
-      name##_sift(heap, i, 0);                                                                                \
-    }                                                                                                         \
-  }                                                                                                           \
+/* The two entry types share their algorithms through macros: E the entry, KEY its key as uint64_t. Pairs are ordered by key and position, or loosely, by the key alone. */
+#define NARROW_KEY(x) ((x) >> 32)
+#define WIDE_KEY(x) ((x).key)
+#define NARROW_BEFORE(x, y) ((x) < (y))
+#define WIDE_BEFORE(x, y) ((x).key < (y).key || ((x).key == (y).key && (x).at < (y).at))
+#define NARROW_LOOSE(x, y) (NARROW_KEY(x) < NARROW_KEY(y))
+#define WIDE_LOOSE(x, y) (WIDE_KEY(x) < WIDE_KEY(y))
+ORDER(narrow, uint64_t, NARROW_BEFORE)
+ORDER(wide, pair, WIDE_BEFORE)
+ORDER(narrow_loose, uint64_t, NARROW_LOOSE)
+ORDER(wide_loose, pair, WIDE_LOOSE)
+
+#define RADIX(name, E, KEY)                                                                                   \
   /* Sorts a into a or b and returns which. */                                                                \
   static E *name##_radix(E *a, E *b, int64_t n, size_t *counts, int digits) {                                 \
     if (n <= 48) {                                                                                            \
-      for (int64_t i = 1; i < n; i++) {                                                                       \
-        E moved = a[i];                                                                                       \
-        int64_t j = i;                                                                                        \
-        for (; j > 0 && LESS(moved, a[j - 1]); j--) a[j] = a[j - 1];                                          \
-        a[j] = moved;                                                                                         \
-      }                                                                                                       \
+      name##_insertion_sort(a, n);                                                                            \
       return a;                                                                                               \
     }                                                                                                         \
     memset(counts, 0, sizeof *counts * 256 * (size_t)digits);                                                 \
@@ -124,20 +113,12 @@ typedef struct pair {
     }                                                                                                         \
     return a;                                                                                                 \
   }
-#define NARROW_LESS(x, y) ((x) < (y))
-#define NARROW_KEY(x) ((x) >> 32)
-#define WIDE_LESS(x, y) ((x).key < (y).key || ((x).key == (y).key && (x).at < (y).at))
-#define WIDE_KEY(x) ((x).key)
-ORDER(narrow, uint64_t, NARROW_LESS, NARROW_KEY)
-ORDER(wide, pair, WIDE_LESS, WIDE_KEY)
-#define NARROW_BEFORE(x, y) (NARROW_KEY(x) < NARROW_KEY(y))
-#define WIDE_BEFORE(x, y) (WIDE_KEY(x) < WIDE_KEY(y))
-UNSTABLE(narrow, uint64_t, NARROW_BEFORE)
-UNSTABLE(wide, pair, WIDE_BEFORE)
+RADIX(narrow, uint64_t, NARROW_KEY)
+RADIX(wide, pair, WIDE_KEY)
 
-/* The k least entries of a row, sorted; MAKE builds an entry, WORD is the key type. */
-#define TOP(name, E, WORD, MAKE, KEY)                                                                           \
-  static const E *name##_top(const tnxk_topk *p, const char *in, void *worker) {                                \
+/* The k least entries of a row, sorted; MAKE builds an entry, WORD is the key type, order one of the orders of the entries. */
+#define TOP(name, order, E, WORD, MAKE, KEY)                                                                    \
+  static const E *order##_top(const tnxk_topk *p, const char *in, void *worker) {                                \
     size_t *counts = worker;                                                                                    \
     E *a = (E *)(counts + TNXK_TOPK_COUNTS);                                                                    \
     WORD keys[TNXK_TOPK_CHUNK], flip = p->descending ? (WORD) ~(WORD)0 : 0;                                     \
@@ -152,10 +133,7 @@ UNSTABLE(wide, pair, WIDE_BEFORE)
       }                                                                                                         \
       for (; size < p->k && i < n; i++) {                                                                       \
         a[size++] = MAKE(keys[i], first + i);                                                                   \
-        if (size < p->k) continue;                                                                              \
-        if (!p->stable) name##_heap_make(a, size);                                                              \
-        else                                                                                                    \
-          for (int64_t j = size / 2; j-- > 0;) name##_sift(a, size, j);                                         \
+        if (size == p->k) order##_heap_make(a, size);                                                           \
       }                                                                                                         \
       if (i == n) continue;                                                                                     \
       WORD least = (WORD) ~(WORD)0;                                                                             \
@@ -163,31 +141,27 @@ UNSTABLE(wide, pair, WIDE_BEFORE)
       if (least >= KEY(a[0])) continue; /* equal keys at later positions stay out */                            \
       for (; i < n; i++) {                                                                                      \
         if (keys[i] >= KEY(a[0])) continue;                                                                     \
-        if (!p->stable) {                                                                                       \
-          name##_heap_put(a, size, 0, MAKE(keys[i], first + i));                                                \
-          continue;                                                                                             \
-        }                                                                                                       \
-        a[0] = MAKE(keys[i], first + i);                                                                        \
-        name##_sift(a, size, 0);                                                                                \
+        order##_heap_put(a, size, 0, MAKE(keys[i], first + i));                                                 \
       }                                                                                                         \
     }                                                                                                           \
     if (!by_heap && !p->stable) {                                                                               \
-      name##_nth(a, p->k - 1, p->n);                                                                            \
-      name##_unstable_sort(a, p->k - 1);                                                                        \
+      order##_nth(a, p->k - 1, p->n);                                                                           \
+      order##_sort(a, p->k - 1);                                                                                 \
       return a;                                                                                                 \
     }                                                                                                           \
     if (!by_heap) {                                                                                             \
       size_t bytes = tnx_dtype_size((tnx_dtype)p->dtype);                                                       \
       return name##_radix(a, a + p->n, p->n, counts, (int)bytes);                                               \
     }                                                                                                           \
-    if (p->stable) name##_heap_sort(a, size);                                                                   \
-    else name##_heap_unmake(a, size);                                                                           \
+    order##_heap_unmake(a, size);                                                                               \
     return a;                                                                                                   \
   }
 #define NARROW_MAKE(key, at) ((uint64_t)(key) << 32 | (uint64_t)(at))
 #define WIDE_MAKE(key, at) ((pair){(key), (at)})
-TOP(narrow, uint64_t, uint32_t, NARROW_MAKE, NARROW_KEY)
-TOP(wide, pair, uint64_t, WIDE_MAKE, WIDE_KEY)
+TOP(narrow, narrow, uint64_t, uint32_t, NARROW_MAKE, NARROW_KEY)
+TOP(wide, wide, pair, uint64_t, WIDE_MAKE, WIDE_KEY)
+TOP(narrow, narrow_loose, uint64_t, uint32_t, NARROW_MAKE, NARROW_KEY)
+TOP(wide, wide_loose, pair, uint64_t, WIDE_MAKE, WIDE_KEY)
 
 /* Units: rows. */
 static inline void topk_body(const tnxk_topk *p, int64_t begin, int64_t end, void *worker) {
@@ -204,7 +178,8 @@ static inline void topk_body(const tnxk_topk *p, int64_t begin, int64_t end, voi
       if (values) values += x * p->values_st[d];
       if (index) index += x * p->index_st[d];
     }
-    const void *top = narrow ? (const void *)narrow_top(p, in, worker) : (const void *)wide_top(p, in, worker);
+    const void *top = p->stable ? (narrow ? (const void *)narrow_top(p, in, worker) : (const void *)wide_top(p, in, worker))
+                                : (narrow ? (const void *)narrow_loose_top(p, in, worker) : (const void *)wide_loose_top(p, in, worker));
     for (int64_t i = 0; i < p->k; i++) {
       int64_t at = narrow ? (int64_t)(((const uint64_t *)top)[i] & UINT32_MAX) : ((const pair *)top)[i].at;
       if (index) memcpy(index + i * p->index_step, &at, sizeof at);
