@@ -125,15 +125,6 @@ tnx_status lower_avg_pool3d_backward(tnx_lower *l, const tnx_arg *a, tnx_value *
 
 /* ---- maxima ---- */
 
-/* x / d for 0 <= x < limit. Processors divide 64-bit integers slowly, so by a multiplication: with m = 2^40 / d rounded up,
- * x * m exceeds x / d * 2^40 by at most x, which is too little to reach the next whole number while limit and d are below 2^20. */
-static tnx_value quotient(tnx_builder *b, tnx_value x, int64_t d, int64_t limit) {
-  const int64_t one = (int64_t)1 << 40, most = (int64_t)1 << 20;
-  if (d == 1) return x;
-  if (limit > most || d > most) return tnx_b_binary_f(b, TNX_OP_DIV, x, (double)d);
-  return tnx_b_binary_f(b, TNX_OP_SHR, mul_f(b, x, (double)((one + d - 1) / d)), 40);
-}
-
 /* (self, kernel, stride, padding, dilation, ceil_mode): values and positions in the flat spatial dimensions. */
 static tnx_status max_pool(tnx_lower *l, const tnx_arg *a, int spatial, tnx_value *results) {
   tnx_builder *b = &l->b;
@@ -142,13 +133,11 @@ static tnx_status max_pool(tnx_lower *l, const tnx_arg *a, int spatial, tnx_valu
   int dims[3];
   window_dims(&w, dims);
   tnx_value v = windows(b, a[0].value, &w, -INFINITY), at = reduce(b, TNX_OP_ARGMAX, v, dims, spatial, false), index = 0;
-  int64_t places = 1;
-  for (int i = 0; i < spatial; i++) places *= w.kernel[i];
   /* the place inside the window, dimension by dimension, added to the window's begin */
   for (int i = 0; i < spatial; i++) {
     int64_t below = 1;
     for (int j = i + 1; j < spatial; j++) below *= w.kernel[j];
-    tnx_value inside = quotient(b, at, below, places);
+    tnx_value inside = tnx_b_binary_f(b, TNX_OP_DIV, at, (double)below);
     at = sub(b, at, mul_f(b, inside, (double)below));
     tnx_value coordinate = add(b, mul_f(b, inside, (double)w.dilation[i]), add_f(b, mul_f(b, position(b, &w, i), (double)w.stride[i]), (double)-w.pad[i]));
     index = index ? add(b, mul_f(b, index, (double)w.in[i]), coordinate) : coordinate;
