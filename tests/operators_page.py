@@ -151,6 +151,11 @@ def measure_random() -> dict[str, set[str]]:
     return out
 
 
+def operations_of(builder) -> set[str]:
+    """The StableHLO operations of a graph."""
+    return set(re.findall(r'"(?:stablehlo|chlo)\.(\w+)"', builder.text("stablehlo")))
+
+
 def plain(error: str) -> str:
     """A reason without what differs from call to call."""
     error = re.sub(r"^StableHLO: node \d+ \((\w+)\): ", r"\1: ", error.splitlines()[0])
@@ -163,14 +168,14 @@ def measure_stablehlo(calls) -> tuple[dict[str, list[str]], dict[str, list[str]]
 
     operations, why, ran = {}, defaultdict(list), set()
     for name, some in sorted(calls.by_row.items()):
-        found = {}
+        found = set()
         for call in some:
             builder = _C.GraphBuilder("row")
             try:
                 for r in call.build(builder, []):
                     if r is not None:
                         builder.output(r, None, None)
-                found.update(dict.fromkeys(re.findall(r'"(?:stablehlo|chlo)\.(\w+)"', builder.text("stablehlo"))))
+                found.update(operations_of(builder))
             except (RuntimeError, TypeError, IndexError, ValueError) as error:
                 why[name].append(plain(str(error)))
         operations[name] = sorted(found)
@@ -324,7 +329,7 @@ def random_operations() -> dict[str, list[str]]:
         rng = tuple(builder.input(torch.int64, [], [], False) for _ in range(2))
         given = [builder.input(x.dtype, list(x.shape), list(x.stride()), False) if isinstance(x, torch.Tensor) else x for x in args]
         builder.output(builder.call(name, tuple(given), {}, rng)[0], None, None)
-        out[name].update(re.findall(r'"(?:stablehlo|chlo)\.(\w+)"', builder.text("stablehlo")))
+        out[name].update(operations_of(builder))
     return {n: sorted(o) for n, o in out.items()}
 
 
