@@ -1,5 +1,5 @@
-"""Dense linear algebra and Fourier transforms where PyTorch's operator database does not look: ranks, pivots from anywhere, results over operands, determinants in graphs, large
-lengths; against the CPU, with values, dtypes, strides, exceptions and words."""
+"""Dense linear algebra and Fourier transforms where PyTorch's operator database does not look: ranks, pivots from anywhere, results over operands,
+determinants in graphs, large lengths; against the CPU, with values, dtypes, strides, exceptions and words."""
 
 import itertools
 import re
