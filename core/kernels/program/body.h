@@ -61,6 +61,28 @@
       }                                                                   \
     }                                                                     \
   }
+/* Functions with a shorter form for the usual arguments that gives the same bits: a tile of those takes it. */
+#define OP1_SHORT(NAME, NEAR, SHORT, FULL)                                \
+  static void op_##NAME##_F32(OP_ARGS) {                                  \
+    float *d = dp;                                                        \
+    const float *a = ap;                                                  \
+    int all = 1;                                                          \
+    for (int64_t i = 0; i < n; i++) {                                     \
+      float x = a[i];                                                     \
+      all &= NEAR;                                                        \
+    }                                                                     \
+    if (all) {                                                            \
+      IVDEP for (int64_t i = 0; i < n; i++) {                             \
+        float x = a[i];                                                   \
+        d[i] = SHORT;                                                     \
+      }                                                                   \
+    } else {                                                              \
+      IVDEP for (int64_t i = 0; i < n; i++) {                             \
+        float x = a[i];                                                   \
+        d[i] = FULL;                                                      \
+      }                                                                   \
+    }                                                                     \
+  }
 #define OP1_SPLIT(NAME, NEAR, FAST, SLOW) SPLIT1(op_##NAME##_F32, float, float, NEAR, FAST, SLOW)
 #define OP2_SPLIT(NAME, CT, T, NEAR, FAST, SLOW)                          \
   static void op_##NAME##_##CT(OP_ARGS) {                                 \
@@ -99,10 +121,12 @@ OP1_FD(TRUNC, __builtin_truncf(x), __builtin_trunc(x))
 OP1_FD(ROUND, __builtin_rintf(x), __builtin_rint(x))
 OP1_FD(SQRT, __builtin_sqrtf(x), __builtin_sqrt(x))
 OP1_FD(RSQRT, 1.0f / __builtin_sqrtf(x), 1.0 / __builtin_sqrt(x))
-OP1_FD(EXP, vm_exp(x), exp(x))
+OP1_SHORT(EXP, vm_exp_is_near(x), vm_exp_near(x), vm_exp(x))
+OP1(EXP, F64, double, double, exp(x))
 OP1_FD(EXP2, vm_exp2(x), exp2(x))
 OP1_FD(EXPM1, vm_expm1(x), expm1(x))
-OP1_FD(LOG, vm_log(x), log(x))
+OP1_SHORT(LOG, vm_log_is_near(x), vm_log_near(x), vm_log(x))
+OP1(LOG, F64, double, double, log(x))
 OP1_FD(LOG2, vm_log_scaled(x, 1.4426950408889634), log2(x))
 OP1_FD(LOG10, vm_log_scaled(x, 0.43429448190325183), log10(x))
 OP1_FD(LOG1P, vm_log1p(x), log1p(x))
@@ -144,7 +168,8 @@ OP1_FD(BESSEL_J0, j0(x), j0(x))
 OP1_FD(BESSEL_J1, j1(x), j1(x))
 OP1_FD(MANTISSA, prog_mantissa(x), prog_mantissa(x))
 OP1_FD(EXPONENT, prog_exponent(x), prog_exponent(x))
-OP1_FD(SIGMOID, vm_sigmoid(x), 1.0 / (1.0 + exp(-x)))
+OP1_SHORT(SIGMOID, vm_exp_is_near(x), vm_sigmoid_near(x), vm_sigmoid(x))
+OP1(SIGMOID, F64, double, double, 1.0 / (1.0 + exp(-x)))
 OP1(NOT, I64, int64_t, int64_t, ~x)
 OP1(NOT, B8, uint8_t, uint8_t, x ^ 1)
 OP1(ISNAN, F32, uint8_t, float, x != x)

@@ -27,39 +27,48 @@ VM float vm_pow2(int32_t n) { return vm_f32((int32_t)((uint32_t)(n + 127) << 23)
 /* Nearest integer of |x| < 2^22 (2^51 for the double): adding 1.5 * 2^23 leaves it in the low bits. */
 VM float vm_round(float x) { return (x + 12582912.0f) - 12582912.0f; }
 
-/* exp(r) - 1 for |r| <= ln2 / 2. */
+/* Polynomials are added up by pairs and pairs of pairs (Estrin): the loops wait for results rather than for units. */
+
+/* exp(r) - 1 for |r| <= ln2 / 2: minimax, relative error below 4e-9. */
 VM float vm_expm1_core(float r) {
-  float p = 1.0f / 5040;
-  p = PROG_FMA(p, r, 1.0f / 720);
-  p = PROG_FMA(p, r, 1.0f / 120);
-  p = PROG_FMA(p, r, 1.0f / 24);
-  p = PROG_FMA(p, r, 1.0f / 6);
-  p = PROG_FMA(p, r, 0.5f);
-  return PROG_FMA(p * r, r, r);
+  float z = r * r, low = PROG_FMA(0.16666517f, r, 0.50000001f), high = PROG_FMA(0.00836907f, r, 0.0416662f);
+  return PROG_FMA(PROG_FMA(PROG_FMA(0.00139508f, z, high), z, low), z, r);
 }
 
 #define VM_LN2_HI 0.693359375f
 #define VM_LN2_LO (-2.12194440e-4f)
+#define VM_BIASED 12583039.0f /* 1.5 * 2^23 + 127: adding it leaves the nearest whole number in the low bits, as the exponent of a float */
+
+/* exp(x) is (1 + p) 2^k; the low bits of what is returned are k + 127. */
+VM int32_t vm_exp_parts(float x, float *p) {
+  float y = PROG_FMA(x, 1.44269504f, VM_BIASED), k = y - VM_BIASED;
+  *p = vm_expm1_core(PROG_FMA(k, -VM_LN2_LO, PROG_FMA(k, -VM_LN2_HI, x)));
+  return vm_i32(y);
+}
+
+/* Arguments whose result is a normal number, and their exp: the bits that vm_exp gives too. */
+VM int vm_exp_is_near(float x) { return __builtin_fabsf(x) <= 87.0f; }
+VM float vm_exp_near(float x) {
+  float p;
+  float s = vm_f32((int32_t)((uint32_t)vm_exp_parts(x, &p) << 23));
+  return PROG_FMA(p, s, s);
+}
 
 /* Out of range the steps below compute nonsense, which the last selections replace: clamping the argument first would
  * make the compiler split the loop into paths. */
 VM float vm_exp(float x) {
-  float k = vm_round(x * 1.44269504f);
-  float r = PROG_FMA(k, -VM_LN2_LO, PROG_FMA(k, -VM_LN2_HI, x));
-  int32_t n = (int32_t)k, h = n >> 1;
-  float p = 1.0f + vm_expm1_core(r);
-  p = p * vm_pow2(h) * vm_pow2(n - h); /* two steps: subnormal results round once, 2^128 overflows to infinity */
+  float p;
+  int32_t n = (int32_t)((uint32_t)vm_exp_parts(x, &p) - (uint32_t)vm_i32(VM_BIASED)), h = n >> 1;
+  p = (1.0f + p) * vm_pow2(h) * vm_pow2(n - h); /* two steps: subnormal results round once, 2^128 overflows to infinity */
   p = x > 89.0f ? INFINITY : p;
   return x < -104.0f ? 0.0f : p;
 }
 
 VM float vm_expm1(float x) {
-  float k = vm_round(x * 1.44269504f);
-  float r = PROG_FMA(k, -VM_LN2_LO, PROG_FMA(k, -VM_LN2_HI, x));
-  int32_t n = (int32_t)k, h = n >> 1;
+  float p;
+  int32_t n = (int32_t)((uint32_t)vm_exp_parts(x, &p) - (uint32_t)vm_i32(VM_BIASED)), h = n >> 1;
   /* 2^n p + (2^n - 1), scaled by 2^-h so that 2^128 does not appear before the end. */
-  float s = vm_pow2(n - h), t = vm_pow2(-h), p = vm_expm1_core(r);
-  float v = PROG_FMA(s, p, s - t) * vm_pow2(h);
+  float s = vm_pow2(n - h), t = vm_pow2(-h), v = PROG_FMA(s, p, s - t) * vm_pow2(h);
   v = n == 0 ? p : v;
   v = x > 89.0f ? INFINITY : v;
   v = x < -20.0f ? -1.0f : v;
@@ -67,6 +76,7 @@ VM float vm_expm1(float x) {
 }
 
 VM float vm_sigmoid(float x) { return 1.0f / (1.0f + vm_exp(-x)); }
+VM float vm_sigmoid_near(float x) { return 1.0f / (1.0f + vm_exp_near(-x)); }
 
 VM float vm_tanh(float x) {
   float a = __builtin_fabsf(x), e = vm_expm1(2 * a), v = e / (e + 2);
@@ -74,11 +84,10 @@ VM float vm_tanh(float x) {
   return __builtin_copysignf(v, x);
 }
 
-/* log of x * 2^-adjust, split as e * ln2 + log(m), m in [sqrt(1/2), sqrt(2)). */
-VM float vm_log(float x) {
-  float y = x < 0x1p-126f ? x * 0x1p25f : x;
-  int32_t u = vm_i32(y), e = (int32_t)((uint32_t)u - 0x3f3504f3u) >> 23; /* wraps for negative x, which gives NaN below */
-  float m = vm_f32((int32_t)((uint32_t)u - ((uint32_t)e << 23))), k = (float)(x < 0x1p-126f ? e - 25 : e);
+/* log of y * 2^-less, split as e * ln2 + log(m), m in [sqrt(1/2), sqrt(2)). */
+VM float vm_log_core(float y, int32_t less) {
+  int32_t u = vm_i32(y), e = (int32_t)((uint32_t)u - 0x3f3504f3u) >> 23; /* wraps for negative y, which has no use */
+  float m = vm_f32((int32_t)((uint32_t)u - ((uint32_t)e << 23))), k = (float)(e - less);
   float f = m - 1, s = f / (2 + f), z = s * s, h = 0.5f * f * f;
   float r = 2.0f / 9;
   r = PROG_FMA(r, z, 2.0f / 7);
@@ -86,7 +95,12 @@ VM float vm_log(float x) {
   r = PROG_FMA(r, z, 2.0f / 3);
   r = r * z;
   /* log(1 + f) = f - h + s (h + r) */
-  float v = PROG_FMA(k, VM_LN2_HI, f - (h - PROG_FMA(s, h + r, k * VM_LN2_LO)));
+  return PROG_FMA(k, VM_LN2_HI, f - (h - PROG_FMA(s, h + r, k * VM_LN2_LO)));
+}
+VM int vm_log_is_near(float x) { return (x >= 0x1p-126f) & (x < INFINITY); }
+VM float vm_log_near(float x) { return vm_log_core(x, 0); }
+VM float vm_log(float x) {
+  float v = vm_log_core(x < 0x1p-126f ? x * 0x1p25f : x, x < 0x1p-126f ? 25 : 0);
   v = x == 0 ? -INFINITY : v;
   v = x < 0 || x != x ? NAN : v;
   return x == INFINITY ? x : v;
@@ -101,29 +115,16 @@ VM float vm_exp2(float x) {
   return x < -151.0f ? 0.0f : p;
 }
 
-/* Below 1 an odd polynomial, above it 1 - exp(-q(|x|)) with q near -log(erfc); least squares fits of the exact values. */
+/* erf(a) = -expm1(-q(a)) with q = -log(erfc(a)), which is smooth: a fit of q(a) / a up to 4, where erf is 1; relative error of the result below 5e-9. */
 VM float vm_erf(float x) {
-  float a = __builtin_fabsf(x), z = a * a, t = a - 2;
-  float p = -9.728410077514127e-06f;
-  p = PROG_FMA(p, z, 0.00011288175301160663f);
-  p = PROG_FMA(p, z, -0.000848726776894182f);
-  p = PROG_FMA(p, z, 0.005221261642873287f);
-  p = PROG_FMA(p, z, -0.0268655177205801f);
-  p = PROG_FMA(p, z, 0.11283784359693527f);
-  p = PROG_FMA(p, z, -0.37612637877464294f);
-  p = PROG_FMA(p, z, 0.12837916709551257f);
-  p = PROG_FMA(a, p, a);
-  float q = 2.1575202481471933e-05f;
-  q = PROG_FMA(q, t, -0.0001380748872179538f);
-  q = PROG_FMA(q, t, 0.0007298910641111434f);
-  q = PROG_FMA(q, t, -0.003570497501641512f);
-  q = PROG_FMA(q, t, 0.016465961933135986f);
-  q = PROG_FMA(q, t, 0.9237510561943054f);
-  q = PROG_FMA(q, t, 4.418160915374756f);
-  q = PROG_FMA(q, t, 5.364941120147705f);
-  float v = a < 1.0f ? p : 1.0f - vm_exp(-q);
-  v = a > 4.0f ? 1.0f : v;
-  return __builtin_copysignf(v, x);
+  float a = __builtin_fabsf(x);
+  a = a > 4.0f ? 4.0f : a;
+  float q = PROG_FMA(-9.256281298941627e-06f, a, 0.00011764141655432048f), z = a * a;
+  float p = PROG_FMA(PROG_FMA(q, a, -0.0006328373789411257f), z, PROG_FMA(0.0016670284354912968f, a, -0.0001603970680210398f));
+  q = PROG_FMA(PROG_FMA(-0.01915306333682265f, a, 0.1027778303443454f), z, PROG_FMA(0.6366193819866639f, a, 0.1283791716106282f));
+  q = PROG_FMA(PROG_FMA(p, z * z, q), a, a);
+  float s = vm_f32((int32_t)((uint32_t)vm_exp_parts(-q, &p) << 23));
+  return __builtin_copysignf(PROG_FMA(s, p, s - 1), x);
 }
 
 /* ---- functions of float that are computed in double, where a short series is exact enough ---- */
@@ -184,6 +185,29 @@ VM void vm_sincos(float xf, double *sin_out, double *cos_out) {
   *sin_out = vm_f64((int64_t)(((sb & ~swap) | (cb & swap)) ^ (n & 2) << 62));
   *cos_out = vm_f64((int64_t)(((cb & ~swap) | (sb & swap)) ^ ((n + 1) & 2) << 62));
 }
+#ifdef __FMA__
+/* With fused products float is enough: the first difference is exact (multiples of 2^-23 below 1), the others round relative to the result. The series are
+ * minimax fits up to |r| = 0.86, relative errors below 8e-9. Quarter `q` is added: 1 makes a cosine of the sine. */
+VM float vm_sin_quarter(float x, int32_t q) {
+  float y = PROG_FMA(x, 0.636619772f, 12582912.0f), k = y - 12582912.0f;
+  float r = PROG_FMA(k, -0x1.921fb6p+0f, x);
+  r = PROG_FMA(k, 0x1.777a5cp-25f, r);
+  r = PROG_FMA(k, 0x1.ee59dap-50f, r);
+  float z = r * r;
+  float s = PROG_FMA(PROG_FMA(-0.00019453f, z, 0.00833167f), z, -0.16666646f);
+  float c = PROG_FMA(PROG_FMA(2.4358745e-05f, z, -0.00138866126f), z, 0.04166663f);
+  s = PROG_FMA(s, z * r, r);
+  c = PROG_FMA(c, z * z, PROG_FMA(z, -0.5f, 1.0f));
+  uint32_t n = (uint32_t)vm_i32(y) + (uint32_t)q;
+  float v = n & 1 ? c : s;
+  return vm_f32((int32_t)((uint32_t)vm_i32(v) ^ (n & 2) << 30));
+}
+VM float vm_sin(float x) {
+  float v = vm_sin_quarter(x, 0);
+  return x == 0 ? x : v;
+}
+VM float vm_cos(float x) { return vm_sin_quarter(x, 1); }
+#else
 VM float vm_sin(float x) {
   double s, c;
   vm_sincos(x, &s, &c);
@@ -195,6 +219,7 @@ VM float vm_cos(float x) {
   vm_sincos(x, &s, &c);
   return (float)c;
 }
+#endif
 VM float vm_tan(float x) {
   double s, c;
   vm_sincos(x, &s, &c);
