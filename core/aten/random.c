@@ -2,25 +2,40 @@
  * i * words .. i * words + words - 1 of the stream, at most 4: a caller that moves its offset by one for each element never repeats any. */
 #include "aten/family.h"
 
-/* 32 random bits for each element, in int64. */
-static tnx_value random_bits(tnx_lower *l, const tnx_arg *a, int rank, const tnx_dim *sizes, int word, int words) {
-  tnx_builder *b = &l->b;
+/* The places of the elements in memory order, in one dimension. */
+static tnx_value places(tnx_builder *b, int rank, const tnx_dim *sizes) {
   tnx_dim n = 1;
   for (int i = 0; i < rank; i++) n = tnx_b_dim_mul(b, n, sizes[i]);
-  tnx_value index = tnx_b_iota(b, 1, &n, 0);
+  return tnx_b_iota(b, 1, &n, 0);
+}
+
+/* 32 random bits for each element, in int64: word `word` of element `index`. */
+static tnx_value bits_at(tnx_lower *l, const tnx_arg *a, int rank, const tnx_dim *sizes, tnx_value index, int word, int words) {
+  tnx_builder *b = &l->b;
   if (words != 1) index = add_f(b, mul_f(b, index, words), word);
   return tnx_b_philox(b, a[l->n_args - 2].value, a[l->n_args - 1].value, tnx_b_reshape(b, index, rank, sizes));
 }
+static tnx_value random_bits(tnx_lower *l, const tnx_arg *a, int rank, const tnx_dim *sizes, int word, int words) {
+  return bits_at(l, a, rank, sizes, places(&l->b, rank, sizes), word, words);
+}
 
 static tnx_value shift_right(tnx_builder *b, tnx_value x, int bits) { return tnx_b_binary_f(b, TNX_OP_SHR, x, bits); }
+static tnx_value shift_left(tnx_builder *b, tnx_value x, int bits) { return tnx_b_binary_f(b, TNX_OP_SHL, x, bits); }
+
+/* The bits of a uniform number in [0, 1) of dtype t, F32 (24 of them) or F64 (53), as an integer in int64. */
+static tnx_value fraction_at(tnx_lower *l, const tnx_arg *a, tnx_dtype t, int rank, const tnx_dim *sizes, tnx_value index, int word, int words) {
+  tnx_builder *b = &l->b;
+  tnx_value w = bits_at(l, a, rank, sizes, index, word, words);
+  if (t != TNX_F64) return shift_right(b, w, 8);
+  tnx_value low = bits_at(l, a, rank, sizes, index, word + 1, words);
+  return add(b, shift_left(b, shift_right(b, w, 5), 26), shift_right(b, low, 6));
+}
+static tnx_value scale_fraction(tnx_builder *b, tnx_value bits, tnx_dtype t) {
+  return mul_f(b, tnx_b_convert(b, bits, t == TNX_F64 ? TNX_F64 : TNX_F32), t == TNX_F64 ? 0x1p-53 : 0x1p-24);
+}
 
 tnx_value lower_uniform01(tnx_lower *l, const tnx_arg *a, tnx_dtype t, int rank, const tnx_dim *sizes, int word, int words) {
-  tnx_builder *b = &l->b;
-  tnx_value w = random_bits(l, a, rank, sizes, word, words);
-  if (t != TNX_F64) return mul_f(b, tnx_b_convert(b, shift_right(b, w, 8), TNX_F32), 0x1p-24);
-  tnx_value low = random_bits(l, a, rank, sizes, word + 1, words);
-  tnx_value bits = add(b, mul_f(b, shift_right(b, w, 5), 0x1p26), shift_right(b, low, 6));
-  return mul_f(b, tnx_b_convert(b, bits, TNX_F64), 0x1p-53);
+  return scale_fraction(&l->b, fraction_at(l, a, t, rank, sizes, places(&l->b, rank, sizes), word, words), t);
 }
 
 #define SELF                                                     \
@@ -45,15 +60,24 @@ static tnx_value uniform(tnx_lower *l, const tnx_arg *a, tnx_dtype t, int rank, 
   return mul_f(b, tnx_b_convert(b, shift_right(b, random_bits(l, a, rank, sizes, 0, 1), 32 - bits), TNX_F32), ldexp(1, -bits));
 }
 
-/* Standard normal numbers by Box and Muller: sqrt(-2 ln u) cos(2 pi v), u in (0, 1]. Complex ones have the sine as well, and variance 1/2 in each part. */
+/* Standard normal numbers by Box and Muller: two uniform numbers u in (0, 1] and v give sqrt(-2 ln u) times the cosine and the sine of 2 pi v. Two neighbours in memory
+ * share them, the second a quarter turn back; a complex number takes both, with variance 1/2 in each part. */
 static tnx_value normal(tnx_lower *l, const tnx_arg *a, tnx_dtype acc, int rank, const tnx_dim *sizes) {
   tnx_builder *b = &l->b;
   tnx_dtype real = tnx_dtype_real(acc);
-  int w = words_of(real);
-  tnx_value u = rsub_f(b, 1, lower_uniform01(l, a, real, rank, sizes, 0, 2 * w)), v = lower_uniform01(l, a, real, rank, sizes, w, 2 * w);
-  tnx_value radius = tnx_b_unary(b, TNX_OP_SQRT, mul_f(b, tnx_b_unary(b, TNX_OP_LOG, u), real == acc ? -2 : -1)), angle = mul_f(b, v, 6.28318530717958647693);
+  int w = words_of(real), words = 2 * w;
+  bool shared = real == acc;
+  tnx_value place = places(b, rank, sizes), pair = shared ? shift_right(b, place, 1) : place;
+  tnx_value u = rsub_f(b, 1, scale_fraction(b, fraction_at(l, a, real, rank, sizes, pair, 0, words), real));
+  tnx_value turn = fraction_at(l, a, real, rank, sizes, pair, w, words);
+  if (shared) {
+    tnx_value odd = tnx_b_binary_f(b, TNX_OP_AND, place, 1);
+    turn = sub(b, turn, tnx_b_reshape(b, shift_left(b, odd, real == TNX_F64 ? 51 : 22), rank, sizes));
+  }
+  tnx_value radius = tnx_b_unary(b, TNX_OP_SQRT, mul_f(b, tnx_b_unary(b, TNX_OP_LOG, u), shared ? -2 : -1));
+  tnx_value angle = mul_f(b, scale_fraction(b, turn, real), 6.28318530717958647693);
   tnx_value x = mul(b, radius, tnx_b_unary(b, TNX_OP_COS, angle));
-  return real == acc ? x : tnx_b_binary(b, TNX_OP_COMPLEX, x, mul(b, radius, tnx_b_unary(b, TNX_OP_SIN, angle)));
+  return shared ? x : tnx_b_binary(b, TNX_OP_COMPLEX, x, mul(b, radius, tnx_b_unary(b, TNX_OP_SIN, angle)));
 }
 
 static tnx_value exponential(tnx_lower *l, const tnx_arg *a, tnx_dtype acc, int rank, const tnx_dim *sizes) {

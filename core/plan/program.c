@@ -215,8 +215,9 @@ static int reads(const tnxk_instr *in, uint16_t *r) {
   return n;
 }
 
-/* Drops instructions whose result nobody reads, and maps virtual registers to as few real ones as lifetimes allow. A result never
- * shares a register with an operand of its own instruction: lanes of different widths would overlap. */
+/* Drops instructions whose result nobody reads, and maps virtual registers to few real ones. A result never shares a register with an operand of its own
+ * instruction: lanes of different widths would overlap. A value stays a few instructions longer than it is read while registers last: the program family
+ * takes an operation into the one that reads it where the operands are still there. */
 static tnx_status assign_registers(emitter *e) {
   uint16_t last[MAX_INSTRS], r[3];
   bool used[MAX_INSTRS] = {false};
@@ -233,18 +234,19 @@ static tnx_status assign_registers(emitter *e) {
   memset(last, 0, sizeof last);
   for (int i = 0; i < e->n_instrs; i++)
     for (int j = reads(&e->instrs[i], r); j-- > 0;) last[r[j]] = (uint16_t)i;
+  enum { LINGERS = 4 };
   uint16_t real[MAX_INSTRS], owner_end[TNXK_PROGRAM_MAX_REGS];
-  bool busy[TNXK_PROGRAM_MAX_REGS] = {false};
   int n_real = 0;
   for (int i = 0; i < e->n_instrs; i++) {
     tnxk_instr *in = &e->instrs[i];
     int k = reads(in, r);
     if (in->op != TNXK_STORE) {
-      int free_reg = 0;
-      while (free_reg < n_real && busy[free_reg]) free_reg++;
-      if (free_reg >= TNXK_PROGRAM_MAX_REGS) return too_large(e);
+      int free_reg = 0, oldest = -1;
+      for (; free_reg < n_real && owner_end[free_reg] + LINGERS >= i; free_reg++)
+        if (owner_end[free_reg] < i && (oldest < 0 || owner_end[free_reg] < owner_end[oldest])) oldest = free_reg;
+      if (free_reg == TNXK_PROGRAM_MAX_REGS) free_reg = oldest;
+      if (free_reg < 0) return too_large(e);
       if (free_reg == n_real) n_real++;
-      busy[free_reg] = true;
       owner_end[free_reg] = last[in->dst];
       real[in->dst] = (uint16_t)free_reg;
       in->dst = (uint16_t)free_reg;
@@ -254,8 +256,6 @@ static tnx_status assign_registers(emitter *e) {
     if (k > 0) in->a = real[r[0]];
     if (k > 1) in->b = real[r[1]];
     if (k > 2) in->c = real[r[2]];
-    for (int j = 0; j < n_real; j++)
-      if (busy[j] && owner_end[j] <= i) busy[j] = false;
   }
   e->n_regs = n_real;
   return TNX_OK;

@@ -216,6 +216,25 @@ OP2_FD(COPYSIGN, __builtin_copysignf(x, y), __builtin_copysign(x, y))
 #define MINN(x, y) ((y) < (x) || (y) != (y) ? (y) : (x))
 OP2_FDI(MAX, MAXN(x, y), MAXN(x, y), x > y ? x : y)
 OP2_FDI(MIN, MINN(x, y), MINN(x, y), x < y ? x : y)
+/* Pairs: op_pair_FIRST_SECOND. The first result is rounded before the second operation, as if it went through a register. */
+#define PAIR(FIRST, SECOND, V, W)                                         \
+  static void op_pair_##FIRST##_##SECOND(OP_ARGS) {                       \
+    float *d = dp;                                                        \
+    const float *a = ap, *b = bp, *c = cp;                                \
+    IVDEP for (int64_t i = 0; i < n; i++) {                               \
+      float x = a[i], y = b[i], z = c[i], v = V;                          \
+      d[i] = W;                                                           \
+    }                                                                     \
+  }
+#define PAIRS(FIRST, V)                                                                                               \
+  PAIR(FIRST, ADD, V, v + z) PAIR(FIRST, SUB, V, v - z) PAIR(FIRST, RSUB, V, z - v) PAIR(FIRST, MUL, V, v * z)        \
+  PAIR(FIRST, DIV, V, v / z) PAIR(FIRST, MAX, V, MAXN(v, z)) PAIR(FIRST, MIN, V, MINN(v, z))
+PAIRS(ADD, x + y)
+PAIRS(SUB, x - y)
+PAIRS(MUL, x * y)
+PAIRS(DIV, x / y)
+PAIRS(MAX, MAXN(x, y))
+PAIRS(MIN, MINN(x, y))
 OP2(MAX, B8, uint8_t, uint8_t, x | y)
 OP2(MIN, B8, uint8_t, uint8_t, x & y)
 OP2_FD(FMAX, y > x || x != x ? y : x, y > x || x != x ? y : x)
@@ -682,6 +701,11 @@ ACC_ARG(ARGMIN, MIN, B8, uint8_t, acc->i, x < v)
 #define ROW_FDIB(NAME) ROW_FDI(NAME), ROW(NAME, B8)
 #define ROW_CZ(NAME) ROW(NAME, C64), ROW(NAME, C128)
 #define ROW_IB(NAME) ROW(NAME, I64), ROW(NAME, B8)
+#define PAIR_ROW(FIRST)                                                                                               \
+  [PROG_PAIR_##FIRST] = {[PROG_PAIR_ADD] = op_pair_##FIRST##_ADD, [PROG_PAIR_SUB] = op_pair_##FIRST##_SUB,            \
+                         [PROG_PAIR_RSUB] = op_pair_##FIRST##_RSUB, [PROG_PAIR_MUL] = op_pair_##FIRST##_MUL,          \
+                         [PROG_PAIR_DIV] = op_pair_##FIRST##_DIV, [PROG_PAIR_MAX] = op_pair_##FIRST##_MAX,            \
+                         [PROG_PAIR_MIN] = op_pair_##FIRST##_MIN}
 #define CVT_ROW(CT, DT) [TNXK_##CT][TNX_##DT] = cvt_##CT##_##DT
 #define CVT_ROWS(CT)                                                                                                  \
   CVT_ROW(CT, BOOL), CVT_ROW(CT, U8), CVT_ROW(CT, I8), CVT_ROW(CT, I16), CVT_ROW(CT, I32), CVT_ROW(CT, I64),          \
@@ -729,6 +753,7 @@ const prog_isa PROG_CAT(prog_isa__, PROG_ISA) = {
         ROW_CZ(ISNAN), ROW_CZ(ISFINITE), ROW_CZ(REAL), ROW_CZ(IMAG), ROW_CZ(CONJ), ROW_FD(COMPLEX), ROW_CZ(ADD), ROW_CZ(SUB),
         ROW_CZ(MUL), ROW_CZ(DIV), ROW_CZ(POW), ROW_CZ(EQ), ROW_CZ(NE), ROW_CZ(SELECT), ROW_CZ(CONST),
     },
+    .pair = {PAIR_ROW(ADD), PAIR_ROW(SUB), PAIR_ROW(MUL), PAIR_ROW(DIV), PAIR_ROW(MAX), PAIR_ROW(MIN)},
     .convert = {CVT_ROWS(F32), CVT_ROWS(F64), CVT_ROWS(I64), CVT_ROWS(B8), [TNXK_F32][TNX_F16] = cvt_F32_F16_simd,
                 CVT_ROW(F64, F16), CVT_ROW(I64, F16), CVT_ROW(B8, F16), CVT_ROWS(C64), CVT_ROWS(C128), CVT_ROW(C64, F16),
                 CVT_ROW(C128, F16)},

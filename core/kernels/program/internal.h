@@ -19,6 +19,9 @@ typedef void (*prog_store_fn)(char *dst, int64_t stride, const void *src, int64_
 /* The order of ACC_* and REDUCE_* instructions and of their loops. */
 typedef enum prog_acc_op { PROG_SUM, PROG_PROD, PROG_MAX, PROG_MIN, PROG_ARGMAX, PROG_ARGMIN, PROG_ACC_OPS } prog_acc_op;
 
+/* Two float operations in a pass: SECOND(FIRST(a, b), c), each rounded; RSUB is c - FIRST(a, b). */
+typedef enum prog_pair_op { PROG_PAIR_ADD, PROG_PAIR_SUB, PROG_PAIR_MUL, PROG_PAIR_DIV, PROG_PAIR_MAX, PROG_PAIR_MIN, PROG_PAIR_FIRSTS, PROG_PAIR_RSUB = PROG_PAIR_FIRSTS, PROG_PAIR_SECONDS } prog_pair_op;
+
 /* A reduction along tiles: PROG_LANES running values, folded from time to time into the total. ARG*: the total's value
  * and its index only. */
 typedef struct prog_acc {
@@ -30,6 +33,7 @@ typedef struct prog_acc {
 
 typedef struct prog_isa {
   prog_op_fn op[TNXK_OP_COUNT][TNXK_CTYPE_COUNT];
+  prog_op_fn pair[PROG_PAIR_FIRSTS][PROG_PAIR_SECONDS]; /* of float32 */
   prog_op_fn convert[TNXK_CTYPE_COUNT][TNX_DTYPE_COUNT];
   void (*splat[TNXK_CTYPE_COUNT])(void *d, int64_t n); /* lane 0 to all lanes */
   prog_load_fn load[TNX_DTYPE_COUNT];

@@ -219,7 +219,7 @@ static void fill_order(prog_plan *plan) {
     if (whole) plan->whole_chunks |= (uint64_t)1 << ph;
   }
   for (int i = 0; i < n; i++)
-    if (x[i].epilogue && x[i].level != PL_RUN && x[i].kind != PK_NOP) plan->order[k++] = (uint16_t)i;
+    if (x[i].epilogue && x[i].level != PL_RUN && x[i].kind != PK_NOP && x[i].kind != PK_FUSED) plan->order[k++] = (uint16_t)i;
   plan->epi_end = (uint16_t)k;
 
   plan->n_mov_body = 0;
@@ -289,6 +289,48 @@ static bool used_later(const tnxk_program *g, int i, uint16_t reg) {
     if (in->op != TNXK_STORE && in->dst == reg) return false;
   }
   return false;
+}
+
+static int pair_op(int op) {
+  switch (op) {
+    case TNXK_ADD: return PROG_PAIR_ADD;
+    case TNXK_SUB: return PROG_PAIR_SUB;
+    case TNXK_MUL: return PROG_PAIR_MUL;
+    case TNXK_DIV: return PROG_PAIR_DIV;
+    case TNXK_MAX: return PROG_PAIR_MAX;
+    case TNXK_MIN: return PROG_PAIR_MIN;
+    default: return -1;
+  }
+}
+
+/* Has no later instruction taken the value's register? Values that are the same in all lanes have a place of their own. */
+static bool is_kept(const prog_node *nodes, const uint16_t *def, int value) { return nodes[value].level != PL_LANE || def[nodes[value].in->dst] == value; }
+
+/* Takes the operation that makes one operand of instruction i into it, so that the tile is walked once for both. The operation must be made
+ * for i alone, a few instructions before, and what it reads must still be there. */
+static void fuse_pair(const tnxk_program *g, const prog_isa *t, prog_plan *plan, const uint16_t *def, int i, int phase) {
+  prog_node *nodes = plan->nodes, *x = &nodes[i];
+  int second = pair_op(x->in->op);
+  if (second < 0 || x->in->ctype != TNXK_F32 || x->a == x->b || plan->group) return;
+  for (int side = 0; side < 2; side++) {
+    int j = side ? x->b : x->a, first;
+    if (i - j > 4) continue;
+    prog_node *p = &nodes[j];
+    if (p->kind != PK_OP || p->pair || p->level != PL_LANE || p->phase != phase || p->epilogue != x->epilogue || (first = pair_op(p->in->op)) < 0) continue;
+    int as = !side || second == PROG_PAIR_ADD || second == PROG_PAIR_MUL ? second : second == PROG_PAIR_SUB ? PROG_PAIR_RSUB : -1;
+    bool fits = as >= 0 && t->pair[first][as] && is_kept(nodes, def, p->a) && is_kept(nodes, def, p->b) && !used_later(g, i, p->in->dst);
+    for (int k = j + 1; k < i && fits; k++) fits = nodes[k].a != j && nodes[k].b != j && nodes[k].c != j;
+    if (!fits) continue;
+    uint16_t other = side ? x->a : x->b;
+    p->kind = PK_FUSED;
+    x->pair = true;
+    x->fn = t->pair[first][as];
+    x->a = p->a;
+    x->b = p->b;
+    x->c = other;
+    nodes[x->a].last_use = nodes[x->b].last_use = (uint16_t)i;
+    return;
+  }
 }
 
 #define BAD(...) return tnx_fail(TNX_INVALID_ARGUMENT, "program: " __VA_ARGS__)
@@ -385,7 +427,7 @@ tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan
     /* Sums of products made for them alone; not of short rows, whose sums have loops of their own. */
     prog_node *product = reads ? &nodes[x->a] : NULL;
     if ((x->kind == PK_REDUCE || x->kind == PK_ACC) && x->acc_op == PROG_SUM && t->tile_dot[in->ctype] && !plan->group && x->a == i - 1 &&
-        product->in->op == TNXK_MUL && product->level == PL_LANE && product->phase == phase && ready <= phase && !used_later(g, i, product->in->dst)) {
+        product->in->op == TNXK_MUL && !product->pair && product->level == PL_LANE && product->phase == phase && ready <= phase && !used_later(g, i, product->in->dst)) {
       product->kind = PK_FUSED;
       x->dot = true;
       x->a = product->a;
@@ -403,6 +445,8 @@ tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan
       x->phase = (uint8_t)phase;
       x->ready = (uint8_t)(phase + (x->kind == PK_REDUCE && !plan->group));
     }
+    if (x->kind == PK_OP && x->level == PL_LANE && x->phase == phase) fuse_pair(g, t, plan, def, i, phase);
+    if (x->pair) reads = 3;
     for (int k = 0; k < reads; k++) {
       prog_node *s = &nodes[*src[k]];
       if (s->level == PL_ROW && plan->group) {
