@@ -13,7 +13,7 @@ export VENV PROMPT MODEL
 override PROMPT := $(value PROMPT)
 PY := "$$VENV/bin/python"
 
-.PHONY: help setup build generate test test-c test-python test-sanitize fuzz operators-page bench lint wheel clean
+.PHONY: help setup build generate test test-c test-python test-models test-sanitize fuzz operators-page bench lint wheel clean
 .NOTPARALLEL:
 
 help: ## this list
@@ -38,6 +38,10 @@ test-c: ## C tests of what is built
 test-python: ## Python tests of what is built (ARGS="tests/test_views.py -x")
 	@echo "== Python tests =="
 	@$(PY) -m pytest $(ARGS)
+
+test-models: ## the Hugging Face libraries on the device (long; ARGS="-k peft")
+	@scripts/setup.sh run test libraries
+	@$(PY) -m pytest tests/models $(ARGS)
 
 fuzz: setup ## random programs on the device and on the CPU (ARGS=--seconds=3600)
 	@$(PY) tests/fuzz.py $(ARGS)
