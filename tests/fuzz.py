@@ -240,7 +240,7 @@ class Grower:
                 f"torch.addcmul({a}, {b}, {b}, value=2)",
                 f"torch.logical_and({a}, {b})",
                 f"{a} / ({b}.abs() + 1)",
-                f"torch.sub({a}, {b}, alpha=3)",
+                f"torch.sub({a}, {b}, alpha=2)",  # an exact product: whether it is rounded before the difference is up to each kernel
                 f"torch.hypot({a}, {b})",
                 f"torch.copysign({a}, {b})",
                 f"torch.rsub({a}, {b})",

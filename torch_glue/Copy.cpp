@@ -252,12 +252,14 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
   return self;
 }
 
-// Uninitialised memory for a copy of `self`: dense strides are kept, others become those of the suggested format.
+// Strides of a copy that keeps the order of the dimensions.
+at::DimVector kept_strides(const at::Tensor& self) {
+  return is_dense(self) ? at::DimVector(self.strides()) : at::DimVector(at::infer_dense_strides(self.sizes(), self.strides()));
+}
+
+// Uninitialised memory for a copy of `self`.
 at::Tensor empty_for(const at::Tensor& self, c10::ScalarType dtype, c10::DeviceIndex device, c10::MemoryFormat format) {
-  if (format == c10::MemoryFormat::Preserve) {
-    if (is_dense(self)) return make_strided(dtype, self.sizes(), self.strides(), device);
-    format = self.suggest_memory_format();
-  }
+  if (format == c10::MemoryFormat::Preserve) return make_strided(dtype, self.sizes(), kept_strides(self), device);
   at::Tensor t = make_contiguous(dtype, self.sizes(), device);
   if (format != c10::MemoryFormat::Contiguous) t.unsafeGetTensorImpl()->empty_tensor_restride(format);
   return t;
@@ -267,9 +269,7 @@ at::Tensor clone(const at::Tensor& self, std::optional<c10::MemoryFormat> given)
   TNX_COUNT_OP("aten::clone");
   c10::MemoryFormat format = given.value_or(c10::MemoryFormat::Preserve);
   if (C10_UNLIKELY(self._is_zerotensor())) return at::zeros(self.sizes(), self.options());
-  at::Tensor out = format == c10::MemoryFormat::Preserve && !is_dense(self)
-      ? at::empty_like(self, at::TensorOptions(), format) // keeps the order of the dimensions
-      : empty_for(self, self.scalar_type(), self.device().index(), format);
+  at::Tensor out = empty_for(self, self.scalar_type(), self.device().index(), format);
   copy_tensor(out, self, false);
   return out;
 }
@@ -291,11 +291,7 @@ at::Tensor to_copy(
     out = empty_for(self, type, checked_device(target.index()), format);
   } else {
     at::TensorOptions options = at::TensorOptions().dtype(type).device(target).pinned_memory(pin_memory);
-    if (format == c10::MemoryFormat::Preserve && is_dense(self)) {
-      out = at::empty_strided(self.sizes(), self.strides(), options);
-    } else {
-      out = at::empty(self.sizes(), options, format == c10::MemoryFormat::Preserve ? self.suggest_memory_format() : format);
-    }
+    out = format == c10::MemoryFormat::Preserve ? at::empty_strided(self.sizes(), kept_strides(self), options) : at::empty(self.sizes(), options, format);
     // Meta tensors and other accelerators have no memory of ours to fill.
     if (!target.is_cpu()) {
       out.copy_(self, non_blocking);

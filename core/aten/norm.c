@@ -14,6 +14,7 @@ static tnx_status softmax(tnx_lower *l, const tnx_arg *a, tnx_dtype out, bool lo
   int dim = tnx_b_wrap_dim(b, a[1].dim, tnx_b_rank(b, a[0].value));
   if (!tnx_dtype_is_float(out)) return uncovered(l, "dtype");
   tnx_value x = tnx_b_convert(b, a[0].value, tnx_acc_of(out));
+  l->memory_format = TNX_FORMAT_CONTIGUOUS;
   return give(l, results, tnx_b_convert(b, lower_softmax_of(b, x, dim, log), out));
 }
 
@@ -105,6 +106,7 @@ tnx_status lower_native_layer_norm(tnx_lower *l, const tnx_arg *a, tnx_value *re
   tnx_value mu = mean_of(b, x, dims, n), diff = sub(b, x, mu);
   tnx_value rstd = tnx_b_unary(b, TNX_OP_RSQRT, add_f(b, mean_of(b, mul(b, diff, diff), dims, n), arg_number(a + 4, 1e-5)));
   tnx_value y = affine(b, mul(b, diff, rstd), weight, bias, acc);
+  l->memory_format = TNX_FORMAT_CONTIGUOUS;
   return give3(l, results, tnx_b_convert(b, y, t), mu, rstd); /* statistics stay in the computation dtype, as on accelerators */
 }
 

@@ -331,6 +331,7 @@ tnx_status lower_masked_fill(tnx_lower *l, const tnx_arg *a, tnx_value *results)
   tnx_builder *b = &l->b;
   tnx_value fill = lower_stored_number(b, a + 2, tnx_b_dtype(b, a[0].value));
   if (fill && tnx_b_rank(b, fill) != 0) return tnx_fail(TNX_SHAPE, "masked_fill_ only supports a 0-dimensional value tensor");
+  l->memory_format = TNX_FORMAT_CONTIGUOUS; /* PyTorch fills a contiguous copy */
   return give(l, results, tnx_b_select(b, tnx_b_convert(b, a[1].value, TNX_BOOL), fill, a[0].value));
 }
 

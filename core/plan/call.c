@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "plan/cache.h"
 #include "plan/run.h"
+#include "plan/strides.h"
 
 enum { MANY_TENSORS = 64 };
 
@@ -54,17 +55,10 @@ static tnx_arg *map_args(tnx_graph *g, const tnx_call *c, const tnx_value *value
   return args;
 }
 
-/* Pointwise results keep the order of dimensions that the first operand of their shape has in memory (as TensorIterator does). */
-static const tnx_dim *kept_strides(const tnx_graph *g, const tnx_call *c, tnx_value v) {
+/* Results that lie as the operands do: those of pointwise operators, and what is only put into another order. */
+static bool follows_operands(const tnx_graph *g, tnx_value v) {
   const tnx_node *n = tnx_graph_producer(g, v);
-  const tnx_value_data *d = &g->values.data[v];
-  if (d->rank < 2 || !(n->op == TNX_OP_INPUT || tnx_op_is_pointwise((tnx_op)n->op))) return NULL;
-  for (uint32_t i = 0; i < c->n_tensors; i++) {
-    const tnx_tensor *t = &c->tensors[i];
-    if (t->rank != d->rank || memcmp(t->sizes, d->sizes, (size_t)d->rank * sizeof *d->sizes)) continue;
-    return tnx_tensor_is_dense(t) ? t->strides : NULL;
-  }
-  return NULL;
+  return n->op == TNX_OP_INPUT || n->op == TNX_OP_REVERSE || tnx_op_is_pointwise((tnx_op)n->op) || (n->op == TNX_OP_TOPK && n->ints[2]);
 }
 
 /* *out NULL: contiguous. */
@@ -73,9 +67,11 @@ static tnx_status wanted_strides(tnx_lower *l, const tnx_call *c, tnx_value v, c
   const tnx_value_data *d = &g->values.data[v];
   *out = NULL;
   if (l->memory_format == TNX_FORMAT_CONTIGUOUS) return TNX_OK;
-  if (l->memory_format == TNX_FORMAT_CHANNELS_LAST || l->memory_format == TNX_FORMAT_CHANNELS_LAST_3D) {
-    tnx_dim *s = TNX_ARENA_ARRAY(&g->arena, tnx_dim, TNX_MAX_RANK);
-    if (!s) return tnx_fail(TNX_OUT_OF_MEMORY, "out of host memory");
+  bool channels_last = l->memory_format == TNX_FORMAT_CHANNELS_LAST || l->memory_format == TNX_FORMAT_CHANNELS_LAST_3D;
+  if (!channels_last && (d->rank < 2 || !follows_operands(g, v))) return TNX_OK;
+  tnx_dim *s = TNX_ARENA_ARRAY(&g->arena, tnx_dim, TNX_MAX_RANK);
+  if (!s) return tnx_fail(TNX_OUT_OF_MEMORY, "out of host memory");
+  if (channels_last) {
     if (d->rank != (l->memory_format == TNX_FORMAT_CHANNELS_LAST ? 4 : 5)) return TNX_OK; /* PyTorch's Meta kernel words the error */
     tnx_dim stride = 1;
     s[1] = 1;
@@ -88,7 +84,7 @@ static tnx_status wanted_strides(tnx_lower *l, const tnx_call *c, tnx_value v, c
     *out = s;
     return TNX_OK;
   }
-  *out = kept_strides(g, c, v);
+  if (tnx_pointwise_strides(c->tensors, c->n_tensors, d->rank, d->sizes, s)) *out = s;
   return TNX_OK;
 }
 
