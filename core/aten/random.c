@@ -171,7 +171,7 @@ static tnx_value integers(tnx_lower *l, const tnx_arg *a, int64_t from, uint64_t
     v = random_bits(l, a, rank, sizes, 0, 1);
     if (range < UINT64_C(1) << 32) v = tnx_b_binary(b, TNX_OP_REMAINDER, v, tnx_b_const_i(b, TNX_I64, (int64_t)range));
   } else {
-    tnx_value high = tnx_b_binary_f(b, TNX_OP_SHL, random_bits(l, a, rank, sizes, 0, 2), 32);
+    tnx_value high = shift_left(b, random_bits(l, a, rank, sizes, 0, 2), 32);
     v = tnx_b_binary(b, TNX_OP_OR, high, random_bits(l, a, rank, sizes, 1, 2));
     if (range != 0 && range <= INT64_MAX) {
       v = tnx_b_binary(b, TNX_OP_AND, v, tnx_b_const_i(b, TNX_I64, INT64_MAX));

@@ -234,7 +234,6 @@ static tnx_status assign_registers(emitter *e) {
   memset(last, 0, sizeof last);
   for (int i = 0; i < e->n_instrs; i++)
     for (int j = reads(&e->instrs[i], r); j-- > 0;) last[r[j]] = (uint16_t)i;
-  enum { LINGERS = 4 };
   uint16_t real[MAX_INSTRS], owner_end[TNXK_PROGRAM_MAX_REGS];
   int n_real = 0;
   for (int i = 0; i < e->n_instrs; i++) {
@@ -242,7 +241,7 @@ static tnx_status assign_registers(emitter *e) {
     int k = reads(in, r);
     if (in->op != TNXK_STORE) {
       int free_reg = 0, oldest = -1;
-      for (; free_reg < n_real && owner_end[free_reg] + LINGERS >= i; free_reg++)
+      for (; free_reg < n_real && owner_end[free_reg] + TNXK_PROGRAM_PAIR_REACH >= i; free_reg++)
         if (owner_end[free_reg] < i && (oldest < 0 || owner_end[free_reg] < owner_end[oldest])) oldest = free_reg;
       if (free_reg == TNXK_PROGRAM_MAX_REGS) free_reg = oldest;
       if (free_reg < 0) return too_large(e);

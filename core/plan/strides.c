@@ -4,8 +4,10 @@
 
 #include <string.h>
 
+enum { MANY_OPERANDS = 64 }; /* those after them are not looked at */
+
 typedef struct operands {
-  const tnx_tensor *t[TNX_MAX_STRIDED_OPERANDS];
+  const tnx_tensor *t[MANY_OPERANDS];
   int n, rank;
   const tnx_dim *sizes; /* of the result */
 } operands;
@@ -25,10 +27,11 @@ static tnx_dim stride_along(const operands *o, int k, int d) {
   return own < 0 || (t->sizes[own] == 1 && o->sizes[d] != 1) ? 0 : t->strides[own];
 }
 
-static bool has_strides(const operands *o, int k, const tnx_dim *strides) {
-  const tnx_tensor *t = o->t[k];
-  for (int d = 0; d < o->rank; d++)
-    if (t->sizes[d] != 1 && t->strides[d] != strides[d]) return false;
+/* Do all operands, of the result's shape, have these strides? */
+static bool all_have(const operands *o, const tnx_dim *strides) {
+  for (int k = 0; k < o->n; k++)
+    for (int d = 0; d < o->rank; d++)
+      if (o->t[k]->sizes[d] != 1 && o->t[k]->strides[d] != strides[d]) return false;
   return true;
 }
 
@@ -56,7 +59,7 @@ bool tnx_pointwise_strides(const tnx_tensor *tensors, uint32_t n_tensors, int ra
   static const int channels_last[4] = {1, 3, 2, 0};
   operands o = {.rank = rank, .sizes = sizes};
   bool same_shape = true;
-  for (uint32_t i = 0; i < n_tensors && o.n < TNX_MAX_STRIDED_OPERANDS; i++) {
+  for (uint32_t i = 0; i < n_tensors && o.n < MANY_OPERANDS; i++) {
     const tnx_tensor *t = &tensors[i];
     if (!broadcasts(t, rank, sizes)) continue;
     same_shape &= t->rank == rank && !memcmp(t->sizes, sizes, (size_t)rank * sizeof *sizes);
@@ -67,19 +70,15 @@ bool tnx_pointwise_strides(const tnx_tensor *tensors, uint32_t n_tensors, int ra
   for (int i = 0; i < rank; i++) order[i] = rank - 1 - i;
   if (same_shape) {
     /* TensorIterator's short ways, in its order: contiguous, channels last, one dense layout for all. */
-    bool all = true;
     fill(&o, order, strides);
-    for (int k = 0; k < o.n && all; k++) all = has_strides(&o, k, strides);
-    if (all) return false;
+    if (all_have(&o, strides)) return false;
     if (rank == 4) {
-      all = true;
       fill(&o, channels_last, strides);
-      for (int k = 0; k < o.n && all; k++) all = has_strides(&o, k, strides);
-      if (all) return true;
+      if (all_have(&o, strides)) return true;
     }
-    all = tnx_tensor_is_dense(o.t[0]);
-    for (int k = 1; k < o.n && all; k++) all = !memcmp(o.t[k]->strides, o.t[0]->strides, (size_t)rank * sizeof *strides);
-    if (all) {
+    bool one = tnx_tensor_is_dense(o.t[0]);
+    for (int k = 1; k < o.n && one; k++) one = !memcmp(o.t[k]->strides, o.t[0]->strides, (size_t)rank * sizeof *strides);
+    if (one) {
       memcpy(strides, o.t[0]->strides, (size_t)rank * sizeof *strides);
       return true;
     }

@@ -38,9 +38,8 @@
 #define OP2_FD(NAME, F, D) OP2(NAME, F32, float, float, F) OP2(NAME, F64, double, double, D)
 #define OP2_FDI(NAME, F, D, I) OP2_FD(NAME, F, D) OP2(NAME, I64, int64_t, int64_t, I)
 
-/* Functions with a vector form for the usual arguments. The choice is made lane by lane, so that a lane's result does
- * not depend on its neighbours; a tile of usual arguments needs no choices. */
-#define SPLIT1(FN, R, T, NEAR, FAST, SLOW)                                \
+/* A tile of usual arguments (NEAR) takes one loop, any other tile the other. */
+#define TILES1(FN, R, T, NEAR, ALL_NEAR, ANY)                             \
   static void FN(OP_ARGS) {                                               \
     R *d = dp;                                                            \
     const T *a = ap;                                                      \
@@ -52,37 +51,20 @@
     if (all) {                                                            \
       IVDEP for (int64_t i = 0; i < n; i++) {                             \
         T x = a[i];                                                       \
-        d[i] = FAST;                                                      \
+        d[i] = ALL_NEAR;                                                  \
       }                                                                   \
     } else {                                                              \
-      for (int64_t i = 0; i < n; i++) {                                   \
+      IVDEP for (int64_t i = 0; i < n; i++) {                             \
         T x = a[i];                                                       \
-        d[i] = (NEAR) ? FAST : SLOW;                                      \
+        d[i] = ANY;                                                       \
       }                                                                   \
     }                                                                     \
   }
-/* Functions with a shorter form for the usual arguments that gives the same bits: a tile of those takes it. */
-#define OP1_SHORT(NAME, NEAR, SHORT, FULL)                                \
-  static void op_##NAME##_F32(OP_ARGS) {                                  \
-    float *d = dp;                                                        \
-    const float *a = ap;                                                  \
-    int all = 1;                                                          \
-    for (int64_t i = 0; i < n; i++) {                                     \
-      float x = a[i];                                                     \
-      all &= NEAR;                                                        \
-    }                                                                     \
-    if (all) {                                                            \
-      IVDEP for (int64_t i = 0; i < n; i++) {                             \
-        float x = a[i];                                                   \
-        d[i] = SHORT;                                                     \
-      }                                                                   \
-    } else {                                                              \
-      IVDEP for (int64_t i = 0; i < n; i++) {                             \
-        float x = a[i];                                                   \
-        d[i] = FULL;                                                      \
-      }                                                                   \
-    }                                                                     \
-  }
+/* Functions with a shorter form for the usual arguments that gives the same bits. */
+#define OP1_SHORT(NAME, NEAR, SHORT, FULL) TILES1(op_##NAME##_F32, float, float, NEAR, SHORT, FULL)
+/* Functions with a vector form for the usual arguments. The choice is made lane by lane, so that a lane's result does
+ * not depend on its neighbours; a tile of usual arguments needs no choices. */
+#define SPLIT1(FN, R, T, NEAR, FAST, SLOW) TILES1(FN, R, T, NEAR, FAST, (NEAR) ? FAST : SLOW)
 #define OP1_SPLIT(NAME, NEAR, FAST, SLOW) SPLIT1(op_##NAME##_F32, float, float, NEAR, FAST, SLOW)
 #define OP2_SPLIT(NAME, CT, T, NEAR, FAST, SLOW)                          \
   static void op_##NAME##_##CT(OP_ARGS) {                                 \

@@ -303,6 +303,15 @@ static int pair_op(int op) {
   }
 }
 
+/* Is instruction j an operation on lanes whose value instruction i alone reads, in the same phase? */
+static bool made_for(const tnxk_program *g, const prog_node *nodes, int j, int i, int phase) {
+  const prog_node *p = &nodes[j];
+  if (p->kind != PK_OP || p->pair || p->level != PL_LANE || p->phase != phase || p->epilogue != nodes[i].epilogue) return false;
+  for (int k = j + 1; k < i; k++)
+    if (nodes[k].a == j || nodes[k].b == j || nodes[k].c == j) return false;
+  return !used_later(g, i, p->in->dst);
+}
+
 /* Has no later instruction taken the value's register? Values that are the same in all lanes have a place of their own. */
 static bool is_kept(const prog_node *nodes, const uint16_t *def, int value) { return nodes[value].level != PL_LANE || def[nodes[value].in->dst] == value; }
 
@@ -314,13 +323,10 @@ static void fuse_pair(const tnxk_program *g, const prog_isa *t, prog_plan *plan,
   if (second < 0 || x->in->ctype != TNXK_F32 || x->a == x->b || plan->group) return;
   for (int side = 0; side < 2; side++) {
     int j = side ? x->b : x->a, first;
-    if (i - j > 4) continue;
     prog_node *p = &nodes[j];
-    if (p->kind != PK_OP || p->pair || p->level != PL_LANE || p->phase != phase || p->epilogue != x->epilogue || (first = pair_op(p->in->op)) < 0) continue;
+    if (i - j > TNXK_PROGRAM_PAIR_REACH || (first = pair_op(p->in->op)) < 0) continue;
     int as = !side || second == PROG_PAIR_ADD || second == PROG_PAIR_MUL ? second : second == PROG_PAIR_SUB ? PROG_PAIR_RSUB : -1;
-    bool fits = as >= 0 && t->pair[first][as] && is_kept(nodes, def, p->a) && is_kept(nodes, def, p->b) && !used_later(g, i, p->in->dst);
-    for (int k = j + 1; k < i && fits; k++) fits = nodes[k].a != j && nodes[k].b != j && nodes[k].c != j;
-    if (!fits) continue;
+    if (as < 0 || !t->pair[first][as] || !is_kept(nodes, def, p->a) || !is_kept(nodes, def, p->b) || !made_for(g, nodes, j, i, phase)) continue;
     uint16_t other = side ? x->a : x->b;
     p->kind = PK_FUSED;
     x->pair = true;
@@ -427,7 +433,7 @@ tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan
     /* Sums of products made for them alone; not of short rows, whose sums have loops of their own. */
     prog_node *product = reads ? &nodes[x->a] : NULL;
     if ((x->kind == PK_REDUCE || x->kind == PK_ACC) && x->acc_op == PROG_SUM && t->tile_dot[in->ctype] && !plan->group && x->a == i - 1 &&
-        product->in->op == TNXK_MUL && !product->pair && product->level == PL_LANE && product->phase == phase && ready <= phase && !used_later(g, i, product->in->dst)) {
+        product->in->op == TNXK_MUL && ready <= phase && made_for(g, nodes, i - 1, i, phase)) {
       product->kind = PK_FUSED;
       x->dot = true;
       x->a = product->a;

@@ -63,6 +63,8 @@ typedef struct tnxk_operand {
 typedef enum tnxk_mode { TNXK_MAP, TNXK_ROW, TNXK_REDUCE_INNER, TNXK_REDUCE_OUTER } tnxk_mode;
 
 enum { TNXK_PROGRAM_MAX_OPERANDS = 32, TNXK_PROGRAM_MAX_REGS = 64, TNXK_ROW_MAX_BYTES = 4 << 20 };
+/* An operation may be done together with the one that reads it up to so many instructions later, if its operands' registers are not written in between. */
+enum { TNXK_PROGRAM_PAIR_REACH = 4 };
 
 typedef struct tnxk_program {
   const tnxk_instr *instrs;

@@ -39,7 +39,9 @@ VM float vm_expm1_core(float r) {
 #define VM_LN2_LO (-2.12194440e-4f)
 #define VM_BIASED 12583039.0f /* 1.5 * 2^23 + 127: adding it leaves the nearest whole number in the low bits, as the exponent of a float */
 
-/* exp(x) is (1 + p) 2^k; the low bits of what is returned are k + 127. */
+/* exp(x) is (1 + p) 2^k; the low bits of what is returned are k + 127: vm_biased_whole gives k, vm_biased_pow2 gives 2^k for k in -126..127. */
+VM int32_t vm_biased_whole(int32_t u) { return (int32_t)((uint32_t)u - (uint32_t)vm_i32(VM_BIASED)); }
+VM float vm_biased_pow2(int32_t u) { return vm_f32((int32_t)((uint32_t)u << 23)); }
 VM int32_t vm_exp_parts(float x, float *p) {
   float y = PROG_FMA(x, 1.44269504f, VM_BIASED), k = y - VM_BIASED;
   *p = vm_expm1_core(PROG_FMA(k, -VM_LN2_LO, PROG_FMA(k, -VM_LN2_HI, x)));
@@ -49,8 +51,7 @@ VM int32_t vm_exp_parts(float x, float *p) {
 /* Arguments whose result is a normal number, and their exp: the bits that vm_exp gives too. */
 VM int vm_exp_is_near(float x) { return __builtin_fabsf(x) <= 87.0f; }
 VM float vm_exp_near(float x) {
-  float p;
-  float s = vm_f32((int32_t)((uint32_t)vm_exp_parts(x, &p) << 23));
+  float p, s = vm_biased_pow2(vm_exp_parts(x, &p));
   return PROG_FMA(p, s, s);
 }
 
@@ -58,7 +59,7 @@ VM float vm_exp_near(float x) {
  * make the compiler split the loop into paths. */
 VM float vm_exp(float x) {
   float p;
-  int32_t n = (int32_t)((uint32_t)vm_exp_parts(x, &p) - (uint32_t)vm_i32(VM_BIASED)), h = n >> 1;
+  int32_t n = vm_biased_whole(vm_exp_parts(x, &p)), h = n >> 1;
   p = (1.0f + p) * vm_pow2(h) * vm_pow2(n - h); /* two steps: subnormal results round once, 2^128 overflows to infinity */
   p = x > 89.0f ? INFINITY : p;
   return x < -104.0f ? 0.0f : p;
@@ -66,7 +67,7 @@ VM float vm_exp(float x) {
 
 VM float vm_expm1(float x) {
   float p;
-  int32_t n = (int32_t)((uint32_t)vm_exp_parts(x, &p) - (uint32_t)vm_i32(VM_BIASED)), h = n >> 1;
+  int32_t n = vm_biased_whole(vm_exp_parts(x, &p)), h = n >> 1;
   /* 2^n p + (2^n - 1), scaled by 2^-h so that 2^128 does not appear before the end. */
   float s = vm_pow2(n - h), t = vm_pow2(-h), v = PROG_FMA(s, p, s - t) * vm_pow2(h);
   v = n == 0 ? p : v;
@@ -123,7 +124,7 @@ VM float vm_erf(float x) {
   float p = PROG_FMA(PROG_FMA(q, a, -0.0006328373789411257f), z, PROG_FMA(0.0016670284354912968f, a, -0.0001603970680210398f));
   q = PROG_FMA(PROG_FMA(-0.01915306333682265f, a, 0.1027778303443454f), z, PROG_FMA(0.6366193819866639f, a, 0.1283791716106282f));
   q = PROG_FMA(PROG_FMA(p, z * z, q), a, a);
-  float s = vm_f32((int32_t)((uint32_t)vm_exp_parts(-q, &p) << 23));
+  float s = vm_biased_pow2(vm_exp_parts(-q, &p));
   return __builtin_copysignf(PROG_FMA(s, p, s - 1), x);
 }
 
