@@ -14,6 +14,7 @@ from collections.abc import Callable
 import sympy
 import torch
 from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Min, Mod, PythonMod
 
 from .. import _C
@@ -333,6 +334,10 @@ class Importer:
             else:
                 base = bases.get(a, a)
                 whole = base.meta["val"]
+                if self.env[base] is None:  # the lowering leaves it out: nothing reads it, but AOTAutograd saves it for the backward graph
+                    with _disable_current_modes():
+                        results.append(("value", torch.zeros([int(s) for s in v.shape], dtype=v.dtype, device=v.device)))
+                    continue
                 if base not in places:
                     self.builder.output(self.env[base], None, [self.size(s) for s in whole.stride()])
                     if whole.device.type == "cpu":
