@@ -38,7 +38,7 @@ class Draw:
 class SavedState:
     """A generator's state as a value of the graph: that before a draw (in the forward graph) or that in an argument (in the backward graph)."""
 
-    place: int
+    place: int | None  # None: that of an operator that draws nothing
 
 
 @dataclass
@@ -189,7 +189,7 @@ class Importer:
         if target is operator.getitem:
             return self.env[node.args[0]][node.args[1]]
         if target is run_and_save_rng_state:
-            state = SavedState(len(self.random))
+            state = SavedState(len(self.random) if is_random(node.args[0]) else None)
             return [state, self.wrapped(node, node.args[0], node.args[1:], None)]
         if target is run_with_rng_state:
             return self.wrapped(node, node.args[1], node.args[2:], self.value(node.args[0]))
@@ -197,9 +197,7 @@ class Importer:
 
     def wrapped(self, node: torch.fx.Node, target: Any, args: tuple[Any, ...], state: Any) -> Any:
         """A random operator of a checkpointed region: the partitioner wraps it so that the backward graph draws the same numbers, and drops what is known
-        about its results."""
-        if not is_random(target):
-            raise Unsupported(f"{node.target} of {target}")
+        about its results. (It wraps attention too; a row without seed and offset draws nothing.)"""
         modes = [m for n in node.graph.nodes if (m := getattr(n.meta.get("val"), "fake_mode", None)) is not None]
         if not modes:
             raise Unsupported(f"{node.target} in a graph without tensors")
@@ -325,7 +323,8 @@ class Importer:
         for a in nodes:
             v = a.meta.get("val") if isinstance(a, torch.fx.Node) else a
             if isinstance(a, torch.fx.Node) and isinstance(self.env.get(a), SavedState):
-                results.append(("state", self.env[a].place))
+                place = self.env[a].place
+                results.append(("value", blank((16,), torch.uint8, "cpu")) if place is None else ("state", place))
             elif not isinstance(v, torch.Tensor):
                 number = self.number(v) if isinstance(v, torch.SymInt) else v
                 results.append(("size" if callable(number) else "value", number))
@@ -335,8 +334,7 @@ class Importer:
                 base = bases.get(a, a)
                 whole = base.meta["val"]
                 if self.env[base] is None:  # the lowering leaves it out: nothing reads it, but AOTAutograd saves it for the backward graph
-                    with _disable_current_modes():
-                        results.append(("value", torch.zeros([int(s) for s in v.shape], dtype=v.dtype, device=v.device)))
+                    results.append(("value", blank(v.shape, v.dtype, v.device)))
                     continue
                 if base not in places:
                     self.builder.output(self.env[base], None, [self.size(s) for s in whole.stride()])
@@ -397,6 +395,12 @@ def source_of(node: torch.fx.Node) -> torch.fx.Node | None:
     if node.target is operator.getitem and isinstance(source, torch.fx.Node):
         source = source.args[0] if source.args else None
     return source if isinstance(source, torch.fx.Node) and isinstance(source.meta.get("val"), torch.Tensor) else None
+
+
+def blank(shape: Any, dtype: torch.dtype, device: Any) -> torch.Tensor:
+    """What stands for a result that is saved and never read."""
+    with _disable_current_modes():
+        return torch.zeros([int(s) for s in shape], dtype=dtype, device=device)
 
 
 def contiguous_strides(shape: Any) -> list[Any]:
