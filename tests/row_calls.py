@@ -321,6 +321,10 @@ def extra_whole():
         yield getattr(a, op).Scalar, (i, 3)
         yield getattr(a, op).Tensor, (i, j)
     x, c = torch.randn(3, 4), torch.complex(torch.randn(3), torch.randn(3))
+    for dtype in (torch.float32, torch.bfloat16):
+        v, grad, g = torch.randn(3, 4, 5).to(dtype), torch.randn(3, 4, 5).to(dtype), torch.randn(3, 1, 1).to(dtype)
+        yield a._weight_norm_interface.default, (v, g)
+        yield a._weight_norm_interface_backward.default, (grad, v, g, v.float().flatten(1).norm(dim=1).view(3, 1, 1), 0)
     yield from [
         (a.chunk.default, (x, 3, 1)), (a.contiguous.default, (x,)), (a.expand_as.default, (x[:, :1], x)), (a.flatten.using_ints, (x,)),
         (a.float_power.Scalar, (2, x)), (a.float_power.Tensor_Scalar, (x.abs(), 0.5)), (a.floor_divide.Scalar, (x, 0.3)),

@@ -341,3 +341,37 @@ tnx_status lower_native_batch_norm_backward(tnx_lower *l, const tnx_arg *a, tnx_
   if (a[9].dims[2]) db = tnx_b_convert(b, tnx_b_reshape(b, reduce(b, TNX_OP_REDUCE_SUM, dy, dims, n, true), 1, &channels), p);
   return give3(l, results, dx, dw, db);
 }
+
+/* ---- weight norm ---- */
+
+/* The dimensions other than `dim`. */
+static int dims_except(int rank, int dim, int *dims) {
+  int n = 0;
+  for (int i = 0; i < rank; i++)
+    if (i != dim) dims[n++] = i;
+  return n;
+}
+
+/* v * (g / |v|), where the norm is over all dimensions but one and g has its shape. The norm of bfloat16 stays float32, as PyTorch's Meta kernel has it. */
+tnx_status lower_weight_norm(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  tnx_builder *b = &l->b;
+  tnx_dtype t = tnx_b_dtype(b, a[0].value), p = tnx_b_dtype(b, a[1].value), acc = tnx_acc_of(t);
+  if (!tnx_dtype_is_float(t) || t != p) return uncovered(l, "dtype");
+  int rank = tnx_b_rank(b, a[0].value), dims[TNX_MAX_RANK], n = dims_except(rank, tnx_b_wrap_dim(b, a[2].dim, rank), dims);
+  tnx_value v = tnx_b_convert(b, a[0].value, acc), norm = n ? lower_norm_of(b, v, 2, dims, n, true) : tnx_b_unary(b, TNX_OP_ABS, v);
+  tnx_value w = mul(b, v, divide(b, tnx_b_convert(b, a[1].value, acc), norm));
+  return give2(l, results, tnx_b_convert(b, w, t), tnx_b_convert(b, norm, t == TNX_BF16 ? acc : t));
+}
+
+/* With s = sum(dw * v): dv = (dw - v * s / |v|^2) * g / |v|, dg = s / |v|. */
+tnx_status lower_weight_norm_backward(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  tnx_builder *b = &l->b;
+  tnx_dtype t = tnx_b_dtype(b, a[1].value), acc = tnx_acc_of(t);
+  if (!tnx_dtype_is_float(t)) return uncovered(l, "dtype");
+  int rank = tnx_b_rank(b, a[1].value), dims[TNX_MAX_RANK], n = dims_except(rank, tnx_b_wrap_dim(b, a[4].dim, rank), dims);
+  tnx_value dw = tnx_b_convert(b, a[0].value, acc), v = tnx_b_convert(b, a[1].value, acc), g = tnx_b_convert(b, a[2].value, acc), norm = tnx_b_convert(b, a[3].value, acc);
+  tnx_value s = mul(b, dw, v);
+  if (n) s = reduce(b, TNX_OP_REDUCE_SUM, s, dims, n, true);
+  tnx_value dv = mul(b, sub(b, dw, mul(b, v, divide(b, s, mul(b, norm, norm)))), divide(b, g, norm));
+  return give2(l, results, tnx_b_convert(b, dv, t), tnx_b_convert(b, divide(b, s, norm), tnx_b_dtype(b, a[2].value)));
+}

@@ -18,9 +18,10 @@ static bool window_init(tnx_lower *l, tnx_value x, int spatial, const tnx_arg *k
     tnx_dim in = tnx_b_size(b, x, w->first + i);
     int64_t k = arg_listed(kernel, i, 1), s = arg_listed(stride, i, k), p = arg_listed(pad, i, 0), d = dilation ? arg_listed(dilation, i, 1) : 1;
     if (tnx_dim_is_symbolic(in) || k < 1 || s < 1 || d < 1 || p < 0 || p > k / 2) return tnx_b_fail(b, TNX_NOT_IMPLEMENTED, "pooling: geometry"), false;
-    int64_t reach = in + 2 * p - d * (k - 1) - 1, out = reach < 0 ? 0 : (reach + (ceil_mode ? s - 1 : 0)) / s + 1;
+    int64_t reach = in + 2 * p - d * (k - 1) - 1 + (ceil_mode ? s - 1 : 0), out = reach < 0 ? 0 : reach / s + 1;
     if (ceil_mode && (out - 1) * s >= in + p) out--;
     if (out < 1) return tnx_b_fail(b, TNX_SHAPE, "pooling: output size is too small"), false;
+    if (out == 1 && d * (k - 1) >= in + 2 * p) k = (in + 2 * p - 1) / d + 1; /* a single window, which may be far larger than what there is */
     w->in[i] = in, w->out[i] = out, w->kernel[i] = k, w->stride[i] = s, w->pad[i] = p, w->dilation[i] = d;
   }
   if (!ok) tnx_b_fail(b, TNX_NOT_IMPLEMENTED, "pooling: rank or dtype");
