@@ -279,17 +279,8 @@ def test_half_types(llama, attention, dtype):
     assert device.generate(**on_device(padded()), max_new_tokens=4).shape == (3, 13)
 
 
-@pytest.fixture
-def in_order():
-    """Continuous batching fills its inputs on the default stream and computes on another that never waits for it (`ModelRunner.compute_batch`): a race on any
-    device, won where kernels start late enough. Until Transformers orders the two, a user sets NEURON_LAUNCH_BLOCKING=1, which is this."""
-    torch_neuronx._C.set_launch_blocking(True)
-    yield
-    torch_neuronx._C.set_launch_blocking(False)
-
-
 @pytest.mark.parametrize("options", [dict(), dict(num_return_sequences=2, do_sample=True)], ids=["greedy", "sampled"])
-def test_continuous_batching(llama, options, in_order):
+def test_continuous_batching(llama, options):
     cpu, device = llama
     prompts = [PROMPT[0, : 4 + 3 * i].tolist() for i in range(3)]
     config = transformers.GenerationConfig(max_new_tokens=8, eos_token_id=-1, pad_token_id=256, **(dict(do_sample=False) | options))

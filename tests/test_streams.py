@@ -70,6 +70,19 @@ def test_wait_stream():
     assert (y + 0).sum().item() == 11 * 100_000
 
 
+def test_streams_follow_the_default_stream():
+    """A stream's work comes after what the default stream was given before it; libraries written for GPUs count on that."""
+    s = torch.neuron.Stream()
+    x = torch.zeros(100_000, device="neuron")
+    for i in range(20):
+        for _ in range(10):
+            x += 1
+        with torch.neuron.stream(s):
+            y = x + 1
+        s.synchronize()
+        assert y.min().item() == y.max().item() == 10 * (i + 1) + 1
+
+
 def test_event_states_and_time():
     begin, end = torch.neuron.Event(enable_timing=True), torch.neuron.Event(enable_timing=True)
     assert begin.query()

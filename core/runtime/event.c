@@ -15,7 +15,6 @@ struct tnx_event {
 };
 
 typedef struct stamp { tnx_event *event; uint64_t generation; } stamp;
-typedef struct wait { tnx_stream *stream; uint64_t ticket; } wait;
 
 static void release(tnx_event *e) {
   if (atomic_fetch_sub(&e->refs, 1) == 1) tnx_heap_free(e);
@@ -34,15 +33,9 @@ static tnx_status run_stamp(void *payload, tnx_pool *pool) {
   return TNX_OK;
 }
 
-static tnx_status run_wait(void *payload, tnx_pool *pool) {
-  wait *w = payload;
-  tnx_stream_wait(w->stream, w->ticket);
-  return TNX_OK;
-}
-
-static wait last_record(tnx_event *e) {
+static tnx_stream_point last_record(tnx_event *e) {
   tnx_mutex_lock(&e->lock);
-  wait w = {e->stream, e->ticket};
+  tnx_stream_point w = {e->stream, e->ticket};
   tnx_mutex_unlock(&e->lock);
   return w;
 }
@@ -83,13 +76,13 @@ tnx_status tnx_event_record(tnx_event *e, tnx_stream *s) {
 
 bool tnx_event_query(tnx_event *e) {
   if (tnx_runtime_in_bad_fork()) return true; /* another thread of the parent may have held the lock */
-  wait w = last_record(e);
+  tnx_stream_point w = last_record(e);
   return !w.stream || tnx_stream_done(w.stream) >= w.ticket;
 }
 
 tnx_status tnx_event_synchronize(tnx_event *e) {
   TNX_TRY(tnx_runtime_ensure());
-  wait w = last_record(e);
+  tnx_stream_point w = last_record(e);
   if (!w.stream) return TNX_OK;
   if (tnx_stream_is_mine(w.stream)) return tnx_fail(TNX_INVALID_ARGUMENT, "a task may not wait for an event of its own stream");
   tnx_stream_wait(w.stream, w.ticket);
@@ -98,9 +91,9 @@ tnx_status tnx_event_synchronize(tnx_event *e) {
 
 tnx_status tnx_stream_wait_event(tnx_stream *s, tnx_event *e) {
   TNX_TRY(tnx_runtime_ensure());
-  wait w = last_record(e);
+  tnx_stream_point w = last_record(e);
   if (!w.stream || w.stream == s || tnx_stream_done(w.stream) >= w.ticket) return TNX_OK;
-  return tnx_stream_enqueue(s, run_wait, NULL, &w, sizeof w);
+  return tnx_stream_enqueue(s, tnx_stream_run_wait, NULL, &w, sizeof w);
 }
 
 static tnx_status time_of(tnx_event *e, const char *which, uint64_t *out) {

@@ -52,6 +52,7 @@ struct tnx_stream {
   _Atomic uint64_t id;
   bool live, is_default; /* live: under device.lock */
   int priority;
+  _Atomic uint64_t followed; /* tasks of the default stream that what is queued here comes after */
   tnx_pool pool;
   tnx_free_lists *free_lists; /* the allocator's, under allocator.lock */
 };
@@ -101,6 +102,9 @@ static inline uint64_t tnx_stream_pushed(tnx_stream *s) { return atomic_load_exp
 static inline uint64_t tnx_stream_done(tnx_stream *s) { return atomic_load_explicit(&s->done, memory_order_acquire); }
 /* Waits until `target` tasks of s are done, running them itself when nobody does. The caller must not be the consumer of s. */
 void tnx_stream_wait(tnx_stream *s, uint64_t target);
+/* A task that waits for the first `ticket` tasks of another stream. */
+typedef struct tnx_stream_point { tnx_stream *stream; uint64_t ticket; } tnx_stream_point;
+tnx_status tnx_stream_run_wait(void *payload, tnx_pool *pool);
 /* Queues a task, waits for it and returns its own status. *queued_out: whether it was queued, so that drop has been called. */
 tnx_status tnx_stream_run(tnx_stream *s, tnx_task_fn fn, void (*drop)(void *payload), const void *payload, size_t size, bool *queued_out);
 /* tnx_stream_enqueue for callers that must know whether drop will be called although the call failed (launch blocking). */

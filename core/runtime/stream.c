@@ -208,6 +208,12 @@ static tnx_status reserve_locked(tnx_stream *s, uint32_t need) {
   }
 }
 
+tnx_status tnx_stream_run_wait(void *payload, tnx_pool *pool) {
+  tnx_stream_point *p = payload;
+  tnx_stream_wait(p->stream, p->ticket);
+  return TNX_OK;
+}
+
 /* Queues a task. `wake`: see that somebody runs it; otherwise the caller waits for *ticket_out next, which does. On failure nothing was
  * queued and drop is not called. */
 static tnx_status push(tnx_stream *s, tnx_task_fn fn, void (*drop)(void *payload), const void *payload, size_t size, result *own, bool wake, uint64_t *ticket_out) {
@@ -255,11 +261,27 @@ static tnx_status push(tnx_stream *s, tnx_task_fn fn, void (*drop)(void *payload
   return TNX_OK;
 }
 
+/* What is queued on a stream of normal priority comes after what the default stream was given before: much code written for GPUs fills its inputs there and
+ * counts on the microseconds of a kernel's start. A wait is for earlier work only, so no two streams wait for each other. */
+static tnx_status follow_default(tnx_stream *s) {
+  if (s->is_default || s->priority < 0) return TNX_OK;
+  tnx_stream *first = atomic_load_explicit(&s->device->streams[0], memory_order_relaxed);
+  tnx_stream_point p = {first, tnx_stream_pushed(first)};
+  if (atomic_load_explicit(&s->followed, memory_order_relaxed) == p.ticket) return TNX_OK;
+  if (tnx_stream_done(first) < p.ticket && !tnx_stream_is_mine(first)) {
+    uint64_t ticket;
+    TNX_TRY(push(s, tnx_stream_run_wait, NULL, &p, sizeof p, NULL, true, &ticket));
+  }
+  atomic_store_explicit(&s->followed, p.ticket, memory_order_relaxed); /* last: another thread may queue the same wait once more, never none */
+  return TNX_OK;
+}
+
 tnx_status tnx_stream_run(tnx_stream *s, tnx_task_fn fn, void (*drop)(void *payload), const void *payload, size_t size, bool *queued_out) {
   result own = {.status = TNX_OK};
   uint64_t ticket;
   *queued_out = false;
   if (tnx_stream_is_mine(s)) return tnx_fail(TNX_INVALID_ARGUMENT, "a task may not wait for its own stream");
+  TNX_TRY(follow_default(s));
   TNX_TRY(push(s, fn, drop, payload, size, &own, false, &ticket));
   *queued_out = true;
   tnx_stream_wait(s, ticket);
@@ -269,7 +291,8 @@ tnx_status tnx_stream_run(tnx_stream *s, tnx_task_fn fn, void (*drop)(void *payl
 tnx_status tnx_stream_submit(tnx_stream *s, tnx_task_fn fn, void (*drop)(void *payload), const void *payload, size_t size, bool *queued_out) {
   if (__builtin_expect(atomic_load_explicit(&tnx_rt.blocking, memory_order_relaxed), 0) && !tnx_stream_is_mine(s)) return tnx_stream_run(s, fn, drop, payload, size, queued_out);
   uint64_t ticket;
-  tnx_status status = push(s, fn, drop, payload, size, NULL, true, &ticket);
+  tnx_status status = follow_default(s);
+  if (status == TNX_OK) status = push(s, fn, drop, payload, size, NULL, true, &ticket);
   *queued_out = status == TNX_OK;
   return status;
 }

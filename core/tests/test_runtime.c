@@ -1,5 +1,6 @@
 /* Streams, events, deferred errors, launch blocking, compute threads, fork and exit. */
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
@@ -463,6 +464,17 @@ TEST(events) {
   CHECK_OK(tnx_stream_synchronize(s));
 }
 
+static tnx_status wait_gate(void *p, tnx_pool *pool) {
+  _Atomic int *gate = *(_Atomic int **)p;
+  while (!atomic_load(gate)) sched_yield();
+  return TNX_OK;
+}
+
+static tnx_status open_gate(void *p, tnx_pool *pool) {
+  atomic_store(*(_Atomic int **)p, 1);
+  return TNX_OK;
+}
+
 TEST(cross_stream_waits) {
   tnx_stream *s[4];
   tnx_event *e;
@@ -493,6 +505,38 @@ TEST(cross_stream_waits) {
   tnx_event_destroy(e);
   for (int i = 1; i < 4; i++) tnx_stream_destroy(s[i]);
   free(list);
+}
+
+/* What a stream of normal priority is given comes after what the default stream was given before, and no other order is made: one of high priority
+ * starts while the default stream is held up. */
+TEST(streams_follow_the_default) {
+  tnx_stream *normal, *high;
+  CHECK_OK(tnx_stream_create(0, 0, &normal));
+  CHECK_OK(tnx_stream_create(0, -1, &high));
+  enum { N = 200 };
+  for (int round = 0; round < 2; round++) {
+    int list[2 * N];
+    _Atomic int length = 0;
+    for (int i = 0; i < 2 * N; i++) {
+      append a = {list, &length, i};
+      CHECK_OK(tnx_stream_enqueue(i % 2 ? normal : default_stream(), run_append, NULL, &a, sizeof a));
+      if (i % 2 && round) CHECK_OK(tnx_stream_synchronize(normal));
+      if (i % 2 && round) CHECK_EQ(length, i + 1);
+    }
+    CHECK_OK(tnx_device_synchronize(0));
+    CHECK_EQ(length, 2 * N);
+    int place[2 * N], wrong = 0;
+    for (int i = 0; i < 2 * N; i++) place[list[i]] = i;
+    for (int i = 1; i < 2 * N; i += 2) wrong += place[i] < place[i - 1];
+    CHECK_EQ(wrong, 0);
+  }
+  _Atomic int go = 0;
+  _Atomic int *gate = &go;
+  CHECK_OK(tnx_stream_enqueue(default_stream(), wait_gate, NULL, &gate, sizeof gate));
+  CHECK_OK(tnx_stream_enqueue(high, open_gate, NULL, &gate, sizeof gate));
+  CHECK_OK(tnx_device_synchronize(0));
+  tnx_stream_destroy(normal);
+  tnx_stream_destroy(high);
 }
 
 /* ---- errors ---- */
@@ -696,6 +740,7 @@ int main(void) {
   RUN(waiting_inside_a_task);
   RUN(events);
   RUN(cross_stream_waits);
+  RUN(streams_follow_the_default);
   RUN(deferred_errors);
   RUN(launch_blocking);
   RUN(copies);

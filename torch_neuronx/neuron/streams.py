@@ -10,11 +10,12 @@ __all__ = ["Event", "Stream", "StreamContext", "current_stream", "default_stream
 
 
 class Stream(torch.Stream):
-    """A queue of work on a device. Work of one stream runs in order; streams run independently of each other.
+    """A queue of work on a device. Work of one stream runs in order; streams run independently of each other, but what is queued on a stream of normal
+    priority comes after what the default stream was given before.
 
     Args:
         device: the device, default: the current one.
-        priority: a negative number asks for a stream that is served first.
+        priority: a negative number asks for a stream that waits for no other.
     """
 
     def __new__(cls, device=None, priority: int = 0, **kwargs):

@@ -101,6 +101,7 @@ TNX_API tnx_status tnx_copy_to_host(void *dst, const void *src, size_t bytes, tn
  * the next synchronising call on the stream or its device, once; later tasks still run. */
 typedef tnx_status (*tnx_task_fn)(void *payload, tnx_pool *pool);
 
+/* priority < 0: work starts as soon as it can. Otherwise it also comes after all that the default stream was given before it. */
 TNX_API tnx_status tnx_stream_create(int device, int priority, tnx_stream **out);
 TNX_API void tnx_stream_destroy(tnx_stream *s); /* waits for its work; not for default streams */
 TNX_API tnx_status tnx_stream_default(int device, tnx_stream **out); /* borrowed, lives as long as the runtime */
