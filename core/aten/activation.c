@@ -49,12 +49,12 @@ static tnx_value relu6_shifted(tnx_builder *b, tnx_value x) { return tnx_b_binar
 
 tnx_status lower_hardsigmoid(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   ACTIVATION(x);
-  return RESULT(tnx_b_binary_f(b, TNX_OP_DIV, relu6_shifted(b, x), 6));
+  return RESULT(mul_f(b, relu6_shifted(b, x), 1.0 / 6));
 }
 
 tnx_status lower_hardswish(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   ACTIVATION(x);
-  return RESULT(tnx_b_binary_f(b, TNX_OP_DIV, mul(b, x, relu6_shifted(b, x)), 6));
+  return RESULT(mul_f(b, mul(b, x, relu6_shifted(b, x)), 1.0 / 6));
 }
 
 tnx_status lower_leaky_relu(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
@@ -201,7 +201,7 @@ tnx_status lower_hardsigmoid_backward(tnx_lower *l, const tnx_arg *a, tnx_value 
 
 tnx_status lower_hardswish_backward(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   GRADIENT(dy, x);
-  tnx_value middle = mul(b, dy, add_f(b, tnx_b_binary_f(b, TNX_OP_DIV, x, 3), 0.5));
+  tnx_value middle = mul(b, dy, add_f(b, mul_f(b, x, 1.0 / 3), 0.5));
   tnx_value r = tnx_b_select(b, compare_f(b, TNX_OP_LT, x, 3), middle, dy);
   return RESULT(tnx_b_select(b, compare_f(b, TNX_OP_LE, x, -3), tnx_b_const_f(b, tnx_acc_of(t), 0), r));
 }

@@ -401,10 +401,10 @@ tnx_status lower_lerp(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_dtype t = tnx_b_dtype(b, a[0].value), acc = tnx_acc_of(t);
   if (t != tnx_b_dtype(b, a[1].value) || (arg_value(a + 2) && !arg_by_value(b, a + 2) && t != tnx_b_dtype(b, a[2].value))) return tnx_fail(TNX_DTYPE, "lerp of different dtypes");
   if (tnx_dtype_is_integral(t)) return uncovered(l, "dtype");
-  tnx_value x = tnx_b_convert(b, a[0].value, acc), end = tnx_b_convert(b, a[1].value, acc), w = tnx_b_scalar(b, a + 2, acc), diff = sub(b, end, x);
-  tnx_value from_start = add(b, x, mul(b, w, diff)), from_end = sub(b, end, mul(b, diff, rsub_f(b, 1, w)));
+  tnx_value x = tnx_b_convert(b, a[0].value, acc), end = tnx_b_convert(b, a[1].value, acc), w = tnx_b_scalar(b, a + 2, acc);
   tnx_value near_start = compare_f(b, TNX_OP_LT, tnx_b_unary(b, TNX_OP_ABS, w), 0.5);
-  return give(l, results, tnx_b_convert(b, tnx_b_select(b, near_start, from_start, from_end), t));
+  tnx_value nearer = tnx_b_select(b, near_start, x, end), part = tnx_b_select(b, near_start, w, add_f(b, w, -1));
+  return give(l, results, tnx_b_convert(b, add(b, nearer, mul(b, sub(b, end, x), part)), t));
 }
 
 #define RESULT(v) give(l, results, tnx_b_convert(b, (v), t))

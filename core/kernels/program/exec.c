@@ -134,6 +134,19 @@ static void check(machine *m, const prog_node *x, char *out, const char *a, cons
   m->p->fault->code = x->in->imm.i;
 }
 
+/* Where n places from the tile's start on are compared with one number: runs of true and false. */
+static void ramp(machine *m, const prog_node *x, uint8_t *out, int64_t n) {
+  static const uint8_t mirror[] = {[TNXK_EQ] = TNXK_EQ, [TNXK_NE] = TNXK_NE, [TNXK_LT] = TNXK_GT, [TNXK_LE] = TNXK_GE, [TNXK_GT] = TNXK_LT, [TNXK_GE] = TNXK_LE};
+  int op = x->mirrored ? mirror[x->in->op] : x->in->op;
+  int64_t v = *(const int64_t *)m->cur[x->a];
+  bool here = v >= m->start && v - m->start < n; /* one of the places is the number */
+  int64_t below = here ? v - m->start : v < m->start ? 0 : n; /* places less than the number */
+  uint8_t low = op == TNXK_LT || op == TNXK_LE || op == TNXK_NE, high = op == TNXK_GT || op == TNXK_GE || op == TNXK_NE;
+  memset(out, low, (size_t)below);
+  memset(out + below, high, (size_t)(n - below));
+  if (here) out[below] = op == TNXK_EQ || op == TNXK_LE || op == TNXK_GE;
+}
+
 static void exec(machine *m, int from, int to, int64_t n, int64_t pos) {
   char **cur = m->cur;
   const tnxk_operand *op = m->p->program->operands;
@@ -145,6 +158,7 @@ static void exec(machine *m, int from, int to, int64_t n, int64_t pos) {
       case PK_CHECK: check(m, x, cur[i], cur[x->a], cur[x->b], n); break;
       case PK_LOAD: walk(m, x->in->b, cur[i], x->width, n, m->t->load[op[x->in->b].dtype], NULL); break;
       case PK_STORE: walk(m, x->in->b, cur[x->a], prog_width(x->in->ctype), n, NULL, m->t->store[op[x->in->b].dtype]); break;
+      case PK_RAMP: ramp(m, x, (uint8_t *)cur[i], n); break;
       case PK_IOTA: iota(m, (int)x->in->imm.i, (int64_t *)cur[i], n); break;
       case PK_ACC:
         if (m->p->program->mode == TNXK_REDUCE_OUTER) {

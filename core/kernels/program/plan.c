@@ -54,11 +54,13 @@ static bool zero_strides(const tnxk_program_args *p, int operand, int from, int 
   return true;
 }
 
-/* Does a loaded operand repeat along long rows, or go on where it left off in each of them only? */
+/* Does a loaded operand repeat along long rows, or go on where it left off in each of them only? Is the number of the row asked for? */
 static bool rows_pay(const tnxk_program_args *p) {
   const int last = p->rank - 1;
   const prog_space flat = {0, p->rank, 0};
   if (last < 1 || p->sizes[last] < 2 * PROG_TILE) return false;
+  for (int i = 0; i < p->program->n_instrs; i++)
+    if (p->program->instrs[i].op == TNXK_IOTA && p->program->instrs[i].imm.i < last) return true;
   for (int o = 0; o < p->program->n_operands; o++) {
     int64_t step = p->operand[o].strides[last], size = (int64_t)tnx_dtype_size((tnx_dtype)p->program->operands[o].dtype);
     if (p->program->operands[o].store || (step != 0 && step != size)) continue;
@@ -166,7 +168,7 @@ static void place_in_memory(const tnxk_program_args *p, prog_plan *plan, overlap
     int j = stores[s], o = x[j].in->b, i = x[j].a;
     if (i >= n) continue; /* an expanded value */
     prog_node *v = &x[i];
-    if (v->level != PL_LANE || (v->kind != PK_OP && v->kind != PK_LOAD && v->kind != PK_IOTA) || v->operand >= 0) continue;
+    if (v->level != PL_LANE || (v->kind != PK_OP && v->kind != PK_LOAD && v->kind != PK_IOTA && v->kind != PK_RAMP) || v->operand >= 0) continue;
     if (x[j].level != PL_LANE || v->epilogue != x[j].epilogue || (int)tnx_dtype_size((tnx_dtype)op[o].dtype) != v->width) continue;
     if (!(in_place_dtype(op[o].dtype) || op[o].dtype == TNX_BOOL)) continue;
     if (!prog_contiguous(p, o, x[j].epilogue ? &plan->epilogue : &plan->body)) continue;
@@ -303,13 +305,17 @@ static int pair_op(int op) {
   }
 }
 
+/* Does instruction i alone read the value of instruction j? */
+static bool sole_reader(const tnxk_program *g, const prog_node *nodes, int j, int i) {
+  for (int k = j + 1; k < i; k++)
+    if (nodes[k].a == j || nodes[k].b == j || nodes[k].c == j) return false;
+  return !used_later(g, i, nodes[j].in->dst);
+}
+
 /* Is instruction j an operation on lanes whose value instruction i alone reads, in the same phase? */
 static bool made_for(const tnxk_program *g, const prog_node *nodes, int j, int i, int phase) {
   const prog_node *p = &nodes[j];
-  if (p->kind != PK_OP || p->pair || p->level != PL_LANE || p->phase != phase || p->epilogue != nodes[i].epilogue) return false;
-  for (int k = j + 1; k < i; k++)
-    if (nodes[k].a == j || nodes[k].b == j || nodes[k].c == j) return false;
-  return !used_later(g, i, p->in->dst);
+  return p->kind == PK_OP && !p->pair && p->level == PL_LANE && p->phase == phase && p->epilogue == nodes[i].epilogue && sole_reader(g, nodes, j, i);
 }
 
 /* Has no later instruction taken the value's register? Values that are the same in all lanes have a place of their own. */
@@ -337,6 +343,20 @@ static void fuse_pair(const tnxk_program *g, const prog_isa *t, prog_plan *plan,
     nodes[x->a].last_use = nodes[x->b].last_use = (uint16_t)i;
     return;
   }
+}
+
+/* A comparison of the places along a row with a number that is the same for the row needs neither as lanes: its result changes in one or two places. */
+static void fuse_ramp(const tnxk_program *g, prog_plan *plan, int rank, int i, int phase) {
+  prog_node *nodes = plan->nodes, *x = &nodes[i];
+  if (x->in->op < TNXK_EQ || x->in->op > TNXK_GE || x->in->ctype != TNXK_I64 || plan->group || x->epilogue || plan->body.t0 != rank - 1) return;
+  int place = nodes[x->a].level == PL_LANE ? x->a : x->b, number = place == x->a ? x->b : x->a;
+  const prog_node *p = &nodes[place];
+  if (p->kind != PK_IOTA || nodes[number].level == PL_LANE || p->in->imm.i != rank - 1) return;
+  x->kind = PK_RAMP;
+  x->mirrored = place == x->b;
+  x->a = (uint16_t)number;
+  x->b = (uint16_t)plan->n_instrs;
+  if (p->phase == phase && sole_reader(g, nodes, place, i)) nodes[place].kind = PK_FUSED;
 }
 
 #define BAD(...) return tnx_fail(TNX_INVALID_ARGUMENT, "program: " __VA_ARGS__)
@@ -451,8 +471,12 @@ tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan
       x->phase = (uint8_t)phase;
       x->ready = (uint8_t)(phase + (x->kind == PK_REDUCE && !plan->group));
     }
-    if (x->kind == PK_OP && x->level == PL_LANE && x->phase == phase) fuse_pair(g, t, plan, def, i, phase);
+    if (x->kind == PK_OP && x->level == PL_LANE && x->phase == phase) {
+      fuse_pair(g, t, plan, def, i, phase);
+      fuse_ramp(g, plan, rank, i, phase);
+    }
     if (x->pair) reads = 3;
+    if (x->kind == PK_RAMP) reads = 0; /* by lanes */
     for (int k = 0; k < reads; k++) {
       prog_node *s = &nodes[*src[k]];
       if (s->level == PL_ROW && plan->group) {

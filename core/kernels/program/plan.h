@@ -6,7 +6,7 @@
 
 enum { PROG_NONE = 0xffff, PROG_MAX_PHASES = 64, PROG_MAX_ACCS = 32, PROG_VECTOR_BYTES = PROG_TILE * 16 };
 
-typedef enum prog_kind { PK_OP, PK_LOAD, PK_STORE, PK_IOTA, PK_ACC, PK_REDUCE, PK_CHECK, PK_NOP, PK_FUSED } prog_kind; /* FUSED: its reader does it */
+typedef enum prog_kind { PK_OP, PK_LOAD, PK_STORE, PK_IOTA, PK_ACC, PK_REDUCE, PK_CHECK, PK_RAMP, PK_NOP, PK_FUSED } prog_kind; /* RAMP: the place in the row compared with a; FUSED: its reader does it */
 
 /* How often a value changes. */
 typedef enum prog_level { PL_LANE, PL_ROW, PL_RUN } prog_level;
@@ -22,6 +22,7 @@ typedef struct prog_node { /* one instruction */
   bool expand;          /* grouped rows: a value of the row level read by lanes */
   bool dot;            /* PK_ACC, PK_REDUCE: of the products of a and b */
   bool pair;           /* PK_OP: with an operation of its own on a and b before it */
+  bool mirrored;       /* PK_RAMP: a compared with the place */
   bool held;           /* ROW: lives across phases, so the whole row is stored */
   int16_t operand;     /* the operand whose memory holds the value, or -1 */
   uint32_t at;         /* else: offset of the value's tile, or held row, in the worker block */
