@@ -22,6 +22,28 @@ def same(got, want):
     assert got.dtype == want.dtype and torch.equal(got.cpu(), want)
 
 
+COMPARISONS = (torch.eq, torch.ne, torch.lt, torch.le, torch.gt, torch.ge)
+
+
+@pytest.mark.parametrize("shape", [(40, 1200), (3, 5000), (1, 1024), (7, 64)])
+def test_places_compared_with_numbers(shape):
+    """The masks of causal and windowed attention: in a long row, the place compared with a number of the row."""
+
+    def masks(x, step):
+        places = torch.arange(x.shape[1], device=x.device)[None].expand(x.shape)
+        numbers = torch.arange(x.shape[0], device=x.device)[:, None] * step
+        return [f(a, b) for f in COMPARISONS for a, b in ((places, numbers), (numbers, places))]
+
+    compiled, t = torch.compile(masks, backend="neuron", dynamic=True), torch.zeros(shape)
+    for step in (100, -3, 1, 2**61):
+        for got, want in zip(compiled(t.to("neuron"), step), masks(t, step)):
+            same(got, want)
+    t = torch.randn(shape)
+    for k in (-3000, -2, 0, 1, 700, 3000):
+        same(t.to("neuron").tril(k), t.tril(k))
+        same(t.to("neuron").triu(k), t.triu(k))
+
+
 @pytest.mark.parametrize("shape", [(), (7,), (3, 4), (2, 0, 3), (2, 3, 4)])
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float32, torch.bfloat16])
 def test_nonzero(shape, dtype):

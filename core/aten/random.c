@@ -9,33 +9,24 @@ static tnx_value places(tnx_builder *b, int rank, const tnx_dim *sizes) {
   return tnx_b_iota(b, 1, &n, 0);
 }
 
-/* 32 random bits for each element, in int64: word `word` of element `index`. */
-static tnx_value bits_at(tnx_lower *l, const tnx_arg *a, int rank, const tnx_dim *sizes, tnx_value index, int word, int words) {
+/* 32 random bits for each element, in int64: its word `word` of `words`. */
+static tnx_value random_bits(tnx_lower *l, const tnx_arg *a, int rank, const tnx_dim *sizes, int word, int words) {
   tnx_builder *b = &l->b;
+  tnx_value index = places(b, rank, sizes);
   if (words != 1) index = add_f(b, mul_f(b, index, words), word);
   return tnx_b_philox(b, a[l->n_args - 2].value, a[l->n_args - 1].value, tnx_b_reshape(b, index, rank, sizes));
-}
-static tnx_value random_bits(tnx_lower *l, const tnx_arg *a, int rank, const tnx_dim *sizes, int word, int words) {
-  return bits_at(l, a, rank, sizes, places(&l->b, rank, sizes), word, words);
 }
 
 static tnx_value shift_right(tnx_builder *b, tnx_value x, int bits) { return tnx_b_binary_f(b, TNX_OP_SHR, x, bits); }
 static tnx_value shift_left(tnx_builder *b, tnx_value x, int bits) { return tnx_b_binary_f(b, TNX_OP_SHL, x, bits); }
 
-/* The bits of a uniform number in [0, 1) of dtype t, F32 (24 of them) or F64 (53), as an integer in int64. */
-static tnx_value fraction_at(tnx_lower *l, const tnx_arg *a, tnx_dtype t, int rank, const tnx_dim *sizes, tnx_value index, int word, int words) {
-  tnx_builder *b = &l->b;
-  tnx_value w = bits_at(l, a, rank, sizes, index, word, words);
-  if (t != TNX_F64) return shift_right(b, w, 8);
-  tnx_value low = bits_at(l, a, rank, sizes, index, word + 1, words);
-  return add(b, shift_left(b, shift_right(b, w, 5), 26), shift_right(b, low, 6));
-}
-static tnx_value scale_fraction(tnx_builder *b, tnx_value bits, tnx_dtype t) {
-  return mul_f(b, tnx_b_convert(b, bits, t == TNX_F64 ? TNX_F64 : TNX_F32), t == TNX_F64 ? 0x1p-53 : 0x1p-24);
-}
-
+/* 24 bits for float32, 53 from two words for float64. */
 tnx_value lower_uniform01(tnx_lower *l, const tnx_arg *a, tnx_dtype t, int rank, const tnx_dim *sizes, int word, int words) {
-  return scale_fraction(&l->b, fraction_at(l, a, t, rank, sizes, places(&l->b, rank, sizes), word, words), t);
+  tnx_builder *b = &l->b;
+  tnx_value w = random_bits(l, a, rank, sizes, word, words);
+  if (t != TNX_F64) return mul_f(b, tnx_b_convert(b, shift_right(b, w, 8), TNX_F32), 0x1p-24);
+  tnx_value low = random_bits(l, a, rank, sizes, word + 1, words);
+  return mul_f(b, tnx_b_convert(b, add(b, shift_left(b, shift_right(b, w, 5), 26), shift_right(b, low, 6)), TNX_F64), 0x1p-53);
 }
 
 #define SELF                                                     \
@@ -60,24 +51,18 @@ static tnx_value uniform(tnx_lower *l, const tnx_arg *a, tnx_dtype t, int rank, 
   return mul_f(b, tnx_b_convert(b, shift_right(b, random_bits(l, a, rank, sizes, 0, 1), 32 - bits), TNX_F32), ldexp(1, -bits));
 }
 
-/* Standard normal numbers by Box and Muller: two uniform numbers u in (0, 1] and v give sqrt(-2 ln u) times the cosine and the sine of 2 pi v. Two neighbours in memory
- * share them, the second a quarter turn back; a complex number takes both, with variance 1/2 in each part. */
-static tnx_value normal(tnx_lower *l, const tnx_arg *a, tnx_dtype acc, int rank, const tnx_dim *sizes) {
+/* A standard normal number is the quantile of a uniform one: sqrt(2) erfinv(x), where x lies in the middle of its step of (-1, 1), so that the two signs are alike
+ * and neither end is reached. A complex number takes two, with variance 1/2 in each part. */
+static tnx_value normal_part(tnx_lower *l, const tnx_arg *a, tnx_dtype t, int rank, const tnx_dim *sizes, int word, int words) {
   tnx_builder *b = &l->b;
+  tnx_value x = add_f(b, mul_f(b, lower_uniform01(l, a, t, rank, sizes, word, words), 2), (t == TNX_F64 ? 0x1p-53 : 0x1p-24) - 1);
+  return tnx_b_unary(b, TNX_OP_ERFINV, x);
+}
+static tnx_value normal(tnx_lower *l, const tnx_arg *a, tnx_dtype acc, int rank, const tnx_dim *sizes) {
   tnx_dtype real = tnx_dtype_real(acc);
-  int w = words_of(real), words = 2 * w;
-  bool shared = real == acc;
-  tnx_value place = places(b, rank, sizes), pair = shared ? shift_right(b, place, 1) : place;
-  tnx_value u = rsub_f(b, 1, scale_fraction(b, fraction_at(l, a, real, rank, sizes, pair, 0, words), real));
-  tnx_value turn = fraction_at(l, a, real, rank, sizes, pair, w, words);
-  if (shared) {
-    tnx_value odd = tnx_b_binary_f(b, TNX_OP_AND, place, 1);
-    turn = sub(b, turn, tnx_b_reshape(b, shift_left(b, odd, real == TNX_F64 ? 51 : 22), rank, sizes));
-  }
-  tnx_value radius = tnx_b_unary(b, TNX_OP_SQRT, mul_f(b, tnx_b_unary(b, TNX_OP_LOG, u), shared ? -2 : -1));
-  tnx_value angle = mul_f(b, scale_fraction(b, turn, real), 6.28318530717958647693);
-  tnx_value x = mul(b, radius, tnx_b_unary(b, TNX_OP_COS, angle));
-  return shared ? x : tnx_b_binary(b, TNX_OP_COMPLEX, x, mul(b, radius, tnx_b_unary(b, TNX_OP_SIN, angle)));
+  int w = words_of(real);
+  if (real == acc) return mul_f(&l->b, normal_part(l, a, real, rank, sizes, 0, w), 1.41421356237309504880);
+  return tnx_b_binary(&l->b, TNX_OP_COMPLEX, normal_part(l, a, real, rank, sizes, 0, 2 * w), normal_part(l, a, real, rank, sizes, w, 2 * w));
 }
 
 static tnx_value exponential(tnx_lower *l, const tnx_arg *a, tnx_dtype acc, int rank, const tnx_dim *sizes) {

@@ -129,7 +129,7 @@ OP1_FD(ACOSH, vm_acosh(x), acosh(x))
 OP1_FD(ATANH, vm_atanh(x), atanh(x))
 OP1_FD(ERF, vm_erf(x), erf(x))
 OP1_FD(ERFC, erfcf(x), erfc(x))
-OP1_FD(ERFINV, prog_erfinv(x), prog_erfinv(x))
+OP1_FD(ERFINV, vm_erfinv(x), prog_erfinv(x))
 OP1_FD(LGAMMA, prog_lgamma(x), prog_lgamma(x))
 OP1_FD(DIGAMMA, prog_digamma(x), prog_digamma(x))
 OP1_FD(BESSEL_I0, prog_i0(x), prog_i0(x))
@@ -331,35 +331,38 @@ static void philox_words(uint64_t key, uint64_t first, int64_t n, uint32_t *word
 }
 
 /* Lanes mostly ask for words in rising order, few words apart: those of all counters that a tile touches are computed side by side, then picked. Seed and
- * offset are numbers of the call as a rule; lanes that differ in them, or are further apart, are computed one by one. */
-static void op_PHILOX_I64(OP_ARGS) {
-  int64_t *d = dp;
-  const int64_t *a = ap, *b = bp, *c = cp;
-  if (n <= 0) return;
-  uint32_t word[4 * (PROG_TILE * 2 + 8)];
-  uint64_t other = 0, apart = 0, gap = 0;
-  for (int64_t i = 0; i < n; i++) other |= (uint64_t)((a[i] ^ a[0]) | (b[i] ^ b[0]));
-  for (int64_t i = 1; i < n; i++) {
-    uint64_t step = (uint64_t)c[i] - (uint64_t)c[i - 1];
-    apart |= step & ~(uint64_t)7;
-    gap |= step ^ 1;
+ * offset are numbers of the call as a rule; lanes that differ in them, or are further apart, are computed one by one. W is the word as an int64. */
+#define PHILOX(NAME, R, W)                                                                                                        \
+  static void NAME(OP_ARGS) {                                                                                                     \
+    R *d = dp;                                                                                                                    \
+    const int64_t *a = ap, *b = bp, *c = cp;                                                                                      \
+    if (n <= 0) return;                                                                                                           \
+    uint32_t word[4 * (PROG_TILE * 2 + 8)];                                                                                       \
+    uint64_t other = 0, apart = 0, gap = 0;                                                                                       \
+    for (int64_t i = 0; i < n; i++) other |= (uint64_t)((a[i] ^ a[0]) | (b[i] ^ b[0]));                                           \
+    for (int64_t i = 1; i < n; i++) {                                                                                             \
+      uint64_t step = (uint64_t)c[i] - (uint64_t)c[i - 1];                                                                        \
+      apart |= step & ~(uint64_t)7;                                                                                               \
+      gap |= step ^ 1;                                                                                                            \
+    }                                                                                                                             \
+    uint64_t first = (uint64_t)c[0] >> 2, last = (uint64_t)c[n - 1] >> 2;                                                         \
+    if (!(other | apart)) philox_words((uint64_t)a[0], (uint64_t)b[0] + first, (int64_t)(last - first) + 1, word);                \
+    if (!(other | apart | gap)) {                                                                                                 \
+      const uint32_t *w = word + (c[0] & 3);                                                                                      \
+      IVDEP for (int64_t i = 0; i < n; i++) d[i] = (R)(W(w[i]));                                                                  \
+    } else if (!(other | apart)) {                                                                                                \
+      IVDEP for (int64_t i = 0; i < n; i++) d[i] = (R)(W(word[(uint64_t)c[i] - first * 4]));                                      \
+    } else {                                                                                                                      \
+      for (int64_t i = 0; i < n; i++) {                                                                                           \
+        philox_words((uint64_t)a[i], (uint64_t)b[i] + ((uint64_t)c[i] >> 2), 1, word);                                            \
+        d[i] = (R)(W(word[c[i] & 3]));                                                                                            \
+      }                                                                                                                           \
+    }                                                                                                                             \
   }
-  if (other | apart) {
-    for (int64_t i = 0; i < n; i++) {
-      philox_words((uint64_t)a[i], (uint64_t)b[i] + ((uint64_t)c[i] >> 2), 1, word);
-      d[i] = word[c[i] & 3];
-    }
-    return;
-  }
-  uint64_t first = (uint64_t)c[0] >> 2, last = (uint64_t)c[n - 1] >> 2;
-  philox_words((uint64_t)a[0], (uint64_t)b[0] + first, (int64_t)(last - first) + 1, word);
-  if (gap == 0) {
-    const uint32_t *w = word + (c[0] & 3);
-    for (int64_t i = 0; i < n; i++) d[i] = w[i];
-  } else {
-    for (int64_t i = 0; i < n; i++) d[i] = word[(uint64_t)c[i] - first * 4];
-  }
-}
+#define WORD(w) w
+#define WORD_24(w) ((int32_t)((w) >> 8))
+PHILOX(op_PHILOX_I64, int64_t, WORD)
+PHILOX(philox_24_F32, float, WORD_24) /* CONVERT(SHR(PHILOX, 8)) to float32: exact */
 
 /* CONVERT from a real compute type: FX converts x to the register of `dtype`, with its rounding. Integers narrower than
  * 64 bits come from float through int32, as PyTorch's CPU kernels do; out of range gives INT_MIN, then wraps. */
@@ -735,6 +738,7 @@ const prog_isa PROG_CAT(prog_isa__, PROG_ISA) = {
         ROW_CZ(ISNAN), ROW_CZ(ISFINITE), ROW_CZ(REAL), ROW_CZ(IMAG), ROW_CZ(CONJ), ROW_FD(COMPLEX), ROW_CZ(ADD), ROW_CZ(SUB),
         ROW_CZ(MUL), ROW_CZ(DIV), ROW_CZ(POW), ROW_CZ(EQ), ROW_CZ(NE), ROW_CZ(SELECT), ROW_CZ(CONST),
     },
+    .random24 = philox_24_F32,
     .pair = {PAIR_ROW(ADD), PAIR_ROW(SUB), PAIR_ROW(MUL), PAIR_ROW(DIV), PAIR_ROW(MAX), PAIR_ROW(MIN)},
     .convert = {CVT_ROWS(F32), CVT_ROWS(F64), CVT_ROWS(I64), CVT_ROWS(B8), [TNXK_F32][TNX_F16] = cvt_F32_F16_simd,
                 CVT_ROW(F64, F16), CVT_ROW(I64, F16), CVT_ROW(B8, F16), CVT_ROWS(C64), CVT_ROWS(C128), CVT_ROW(C64, F16),

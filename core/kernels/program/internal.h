@@ -34,6 +34,7 @@ typedef struct prog_acc {
 typedef struct prog_isa {
   prog_op_fn op[TNXK_OP_COUNT][TNXK_CTYPE_COUNT];
   prog_op_fn pair[PROG_PAIR_FIRSTS][PROG_PAIR_SECONDS]; /* of float32 */
+  prog_op_fn random24; /* PHILOX's upper 24 bits as float32 */
   prog_op_fn convert[TNXK_CTYPE_COUNT][TNX_DTYPE_COUNT];
   void (*splat[TNXK_CTYPE_COUNT])(void *d, int64_t n); /* lane 0 to all lanes */
   prog_load_fn load[TNX_DTYPE_COUNT];

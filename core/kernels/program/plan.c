@@ -345,6 +345,22 @@ static void fuse_pair(const tnxk_program *g, const prog_isa *t, prog_plan *plan,
   }
 }
 
+/* Random numbers of float32: the conversion of a word's upper 24 bits, made for it alone, is one operation with the word. */
+static void fuse_random(const tnxk_program *g, const prog_isa *t, prog_plan *plan, const uint16_t *def, int i, int phase) {
+  prog_node *nodes = plan->nodes, *x = &nodes[i], *shift = &nodes[x->a], *word = &nodes[shift->a];
+  if (x->in->op != TNXK_CONVERT || x->in->dtype != TNX_F32 || shift->in->op != TNXK_SHR || word->in->op != TNXK_PHILOX) return;
+  const tnxk_instr *by = nodes[shift->b].in;
+  if (by->op != TNXK_CONST || by->imm.i != 8 || !made_for(g, nodes, x->a, i, phase) || !made_for(g, nodes, shift->a, x->a, phase)) return;
+  if (!is_kept(nodes, def, word->a) || !is_kept(nodes, def, word->b) || !is_kept(nodes, def, word->c)) return;
+  shift->kind = word->kind = PK_FUSED;
+  x->fn = t->random24;
+  x->a = word->a;
+  x->b = word->b;
+  x->c = word->c;
+  x->pair = true;
+  nodes[x->a].last_use = nodes[x->b].last_use = nodes[x->c].last_use = (uint16_t)i;
+}
+
 /* A comparison of the places along a row with a number that is the same for the row needs neither as lanes: its result changes in one or two places. */
 static void fuse_ramp(const tnxk_program *g, prog_plan *plan, int rank, int i, int phase) {
   prog_node *nodes = plan->nodes, *x = &nodes[i];
@@ -474,6 +490,7 @@ tnx_status prog_analyze(const tnxk_program_args *p, const prog_isa *t, prog_plan
     if (x->kind == PK_OP && x->level == PL_LANE && x->phase == phase) {
       fuse_pair(g, t, plan, def, i, phase);
       fuse_ramp(g, plan, rank, i, phase);
+      fuse_random(g, t, plan, def, i, phase);
     }
     if (x->pair) reads = 3;
     if (x->kind == PK_RAMP) reads = 0; /* by lanes */

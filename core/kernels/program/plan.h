@@ -21,7 +21,7 @@ typedef struct prog_node { /* one instruction */
   bool epilogue, splat; /* splat: a uniform value read by lanes */
   bool expand;          /* grouped rows: a value of the row level read by lanes */
   bool dot;            /* PK_ACC, PK_REDUCE: of the products of a and b */
-  bool pair;           /* PK_OP: with an operation of its own on a and b before it */
+  bool pair;           /* PK_OP: with operations before it that were made for it; reads a, b and c */
   bool mirrored;       /* PK_RAMP: a compared with the place */
   bool held;           /* ROW: lives across phases, so the whole row is stored */
   int16_t operand;     /* the operand whose memory holds the value, or -1 */

@@ -116,6 +116,30 @@ VM float vm_exp2(float x) {
   return x < -151.0f ? 0.0f : p;
 }
 
+/* erfinv(x) = x times a function of w = -log(1 - x^2), smooth in w up to 5 and in its root beyond: a fit for each, relative error below 9e-8. */
+VM float vm_erfinv(float x) {
+  float rest = (1 - x) * (1 + x), w = -vm_log_near(rest), a = w - 2.5f, b = __builtin_sqrtf(__builtin_fabsf(w)) - 3.16803399f;
+  float p = PROG_FMA(-8.79102924e-09f, a, 2.32326318e-08f), q = PROG_FMA(-0.000159776057f, b, -0.00013226438f);
+  p = PROG_FMA(p, a, 4.66170292e-07f);
+  p = PROG_FMA(p, a, -3.46270463e-06f);
+  p = PROG_FMA(p, a, -4.96334633e-06f);
+  p = PROG_FMA(p, a, 0.000218344445f);
+  p = PROG_FMA(p, a, -0.0012527419f);
+  p = PROG_FMA(p, a, -0.00417738687f);
+  p = PROG_FMA(p, a, 0.24664028f);
+  p = PROG_FMA(p, a, 1.50140941f);
+  q = PROG_FMA(q, b, 0.00126298575f);
+  q = PROG_FMA(q, b, -0.00234721997f);
+  q = PROG_FMA(q, b, 0.00324551901f);
+  q = PROG_FMA(q, b, -0.00465972954f);
+  q = PROG_FMA(q, b, 0.00640948815f);
+  q = PROG_FMA(q, b, 1.00429499f);
+  q = PROG_FMA(q, b, 3.00152659f);
+  float v = x * (w < 5 ? p : q);
+  v = rest > 0 ? v : NAN;
+  return __builtin_fabsf(x) == 1 ? x * INFINITY : v;
+}
+
 /* erf(a) = -expm1(-q(a)) with q = -log(erfc(a)), which is smooth: a fit of q(a) / a up to 4, where erf is 1; relative error of the result below 5e-9. */
 VM float vm_erf(float x) {
   float a = __builtin_fabsf(x);
