@@ -100,6 +100,42 @@ LANE_COPY(lanes_write, 0, off[i])
 #undef LANE_COPY
 #undef LANE_LOOP
 
+/* n single elements by one int64 index each, four at a time: looked up as they are read, the offsets are never written. False where an index is out of range. */
+#define LOOK_UP(type)                                                                                                                     \
+  static __attribute__((noinline)) bool look_up_##type(char *out, const char *src, const int64_t *index, int64_t n, int64_t wrap,           \
+                                                       int64_t limit, int64_t step, int64_t src_st) {                                      \
+    int64_t i = 0;                                                                                                                        \
+    for (; i + 4 <= n; i += 4) {                                                                                                          \
+      int64_t x[4];                                                                                                                       \
+      for (int k = 0; k < 4; k++) x[k] = index[i + k] + (index[i + k] >> 63 & wrap);                                                      \
+      if (((uint64_t)x[0] >= (uint64_t)limit) | ((uint64_t)x[1] >= (uint64_t)limit) | ((uint64_t)x[2] >= (uint64_t)limit) |               \
+          ((uint64_t)x[3] >= (uint64_t)limit))                                                                                            \
+        return false;                                                                                                                     \
+      for (int k = 0; k < 4; k++) memcpy(out + (i + k) * (int64_t)sizeof(type), src + (i + k) * src_st + x[k] * step, sizeof(type));      \
+    }                                                                                                                                     \
+    for (; i < n; i++) {                                                                                                                  \
+      int64_t x = index[i] + (index[i] >> 63 & wrap);                                                                                     \
+      if ((uint64_t)x >= (uint64_t)limit) return false;                                                                                   \
+      memcpy(out + i * (int64_t)sizeof(type), src + i * src_st + x * step, sizeof(type));                                                 \
+    }                                                                                                                                     \
+    return true;                                                                                                                          \
+  }
+LOOK_UP(uint16_t)
+LOOK_UP(uint32_t)
+LOOK_UP(uint64_t)
+#undef LOOK_UP
+static inline bool lanes_look_up(const tnxk_index *p, const tnxk_indexed *r, const int64_t *at, int64_t first, int64_t n, char *out, const char *src) {
+  if (r->run != 1 || p->n_index != 1 || p->index_dtype != TNX_I64 || r->lane_st[2] != 8 || r->lane_st[1] != r->elem || p->index[0].limit < 1) return false;
+  const int64_t *index = (const int64_t *)((const char *)p->index[0].data + at[2] + first * 8);
+  int64_t limit = p->index[0].limit, wrap = p->wraps ? limit : 0, step = p->index[0].step, st = r->lane_st[0];
+  switch (r->elem) {
+    case 2: return look_up_uint16_t(out, src, index, n, wrap, limit, step, st);
+    case 4: return look_up_uint32_t(out, src, index, n, wrap, limit, step, st);
+    case 8: return look_up_uint64_t(out, src, index, n, wrap, limit, step, st);
+    default: return false;
+  }
+}
+
 /* Units: outer coordinates x pieces of the lanes x pieces of the run. */
 static inline void gather_body(const tnxk_index *p, int64_t begin, int64_t end) {
   static const uint64_t zero[2] = {0, 0};
@@ -113,7 +149,9 @@ static inline void gather_body(const tnxk_index *p, int64_t begin, int64_t end) 
     int64_t first = piece % r.chunks * r.chunk, n = r.run - first < r.chunk ? r.run - first : r.chunk;
     const char *src = (const char *)p->src + c.at[0] + first * r.src_step + lane * r.lane_st[0];
     char *out = (char *)p->out + c.at[1] + first * r.out_step + lane * r.lane_st[1];
-    if (!lanes_resolve(p, &r, c.at, lane, lanes, off)) {
+    if (lanes_look_up(p, &r, c.at, lane, lanes, out, src)) {
+      /* done */
+    } else if (!lanes_resolve(p, &r, c.at, lane, lanes, off)) {
       for (int64_t i = 0; i < lanes; i++) {
         bool ok = lane_resolve(p, &r, c.at, lane + i, off);
         tnxk_copy_run(out + i * r.lane_st[1], ok ? src + i * r.lane_st[0] + *off : (const char *)zero, n, r.elem, r.out_step, ok ? r.src_step : 0);
