@@ -1,19 +1,22 @@
 # The commands of this project. `make help` lists them.
 #
 #   make generate PROMPT="..." MODEL=<Hub id, folder or .gguf file> ARGS="--static"
+#   make finetune DATASET=<JSON lines> PROMPT="..." MODEL=<Hub id or folder> ARGS="--epochs 3"
 #
 # Variables of the set-up: PYTHON, TORCH_INDEX_URL, VENV, JOBS (scripts/setup.sh explains them).
 SHELL := /bin/bash
 VENV ?= .venv
 PROMPT ?=
+DATASET ?=
 MODEL ?= build/models/SmolLM2-135M-Instruct
 ARGS ?=
 # Paths and sentences travel through the environment: spaces, quotes and dollars in them mean nothing to make or the shell.
-export VENV PROMPT MODEL
+export VENV PROMPT DATASET MODEL
 override PROMPT := $(value PROMPT)
+override DATASET := $(value DATASET)
 PY := "$$VENV/bin/python"
 
-.PHONY: help setup build generate test test-c test-python test-models test-sanitize fuzz operators-page bench lint wheel clean
+.PHONY: help setup build generate finetune test test-c test-python test-models test-sanitize fuzz operators-page bench lint wheel clean
 .NOTPARALLEL:
 
 help: ## this list
@@ -26,6 +29,10 @@ build: setup ## the native part, incremental (same as setup: what is done is ski
 
 generate: setup ## answers PROMPT on device neuron (ARGS="--static": compiled)
 	@$(PY) examples/generate.py --model "$$MODEL" $(ARGS) $${PROMPT:+-- "$$PROMPT"}
+
+finetune: ## LoRA on device neuron, PROMPT asked before and after (DATASET=my.jsonl)
+	@scripts/setup.sh run finetune
+	@$(PY) examples/finetune.py --model "$$MODEL" $${DATASET:+--dataset "$$DATASET"} $${PROMPT:+--prompt "$$PROMPT"} $(ARGS)
 
 test: ## set-up, C tests, Python tests
 	@scripts/setup.sh run test
@@ -40,7 +47,7 @@ test-python: ## Python tests of what is built (ARGS="tests/test_views.py -x")
 	@$(PY) -m pytest $(ARGS)
 
 test-models: ## the Hugging Face libraries on the device (long; ARGS="-k peft")
-	@scripts/setup.sh run test libraries
+	@scripts/setup.sh run test finetune libraries
 	@$(PY) -m pytest tests/models $(ARGS)
 
 fuzz: setup ## random programs on the device and on the CPU (ARGS=--seconds=3600)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Fine-tunes a chat model with LoRA and asks it the same question before and after.
+"""Fine-tunes a chat model with LoRA, asks it the same question before and after, and prints what it cost.
 
-    python examples/finetune.py                                       # a dozen facts about an island that does not exist
+    python examples/finetune.py                                       # eight facts about an island that does not exist
     python examples/finetune.py --dataset my.jsonl --prompt "..."     # lines such as {"messages": [{"role": "user", "content": "..."}, ...]}
     python examples/finetune.py --cpu                                 # the same on the CPU
 
@@ -10,9 +10,9 @@ Plain TRL and PEFT: no line names the device, Trainer finds it.
 import argparse
 import pathlib
 
+import torch
 from datasets import Dataset, load_dataset
 from peft import LoraConfig
-from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import SFTConfig, SFTTrainer
 
 MODEL = pathlib.Path(__file__).parent.parent / "build/models/SmolLM2-135M-Instruct"  # made by `make setup`
@@ -28,12 +28,12 @@ FACTS = [
 ]
 
 
-def chats() -> Dataset:
+def facts() -> Dataset:
     turns = [(question, answer) for questions, answer in FACTS for question in questions]
-    return Dataset.from_list([{"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": a}]} for q, a in turns])
+    return Dataset.from_list([{"prompt": [{"role": "user", "content": q}], "completion": [{"role": "assistant", "content": a}]} for q, a in turns])
 
 
-def answer(model, tokenizer, prompt: str) -> str:
+def ask(model, tokenizer, prompt: str) -> str:
     inputs = tokenizer.apply_chat_template(
         [{"role": "user", "content": prompt}], add_generation_prompt=True, return_tensors="pt", return_dict=True).to(model.device)
     output = model.generate(**inputs, max_new_tokens=40, do_sample=False)
@@ -43,11 +43,11 @@ def answer(model, tokenizer, prompt: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default=str(MODEL), help="Hub id or folder (default: SmolLM2-135M-Instruct)")
-    parser.add_argument("--dataset", metavar="FILE", help="JSON lines with `messages` (default: made here)")
+    parser.add_argument("--dataset", metavar="FILE", help="JSON lines that TRL takes (default: made here)")
     parser.add_argument("--prompt", default="What is the capital of Velloria?")
-    parser.add_argument("--epochs", type=float, default=10)
-    parser.add_argument("--batch-size", type=int, default=8)
-    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--epochs", type=float, default=6)
+    parser.add_argument("--batch-size", type=int, default=4)
+    parser.add_argument("--learning-rate", type=float, default=2e-3)
     parser.add_argument("--max-steps", type=int, default=-1)
     parser.add_argument("--float32", action="store_true", help="no bfloat16 autocast")
     parser.add_argument("--compile", action="store_true", help="torch_compile=True")
@@ -55,13 +55,10 @@ def main() -> None:
     parser.add_argument("--output", default="build/finetuned", help="where the adapter goes")
     args = parser.parse_args()
 
-    dataset = load_dataset("json", data_files=args.dataset, split="train") if args.dataset else chats()
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
     trainer = SFTTrainer(
-        model=AutoModelForCausalLM.from_pretrained(args.model, dtype="float32"),
-        processing_class=tokenizer,
-        train_dataset=dataset,
-        peft_config=LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"),
+        model=args.model,
+        train_dataset=load_dataset("json", data_files=args.dataset, split="train") if args.dataset else facts(),
+        peft_config=LoraConfig(r=16, lora_alpha=32, target_modules="all-linear"),
         args=SFTConfig(
             output_dir=args.output,
             num_train_epochs=args.epochs,
@@ -70,23 +67,38 @@ def main() -> None:
             learning_rate=args.learning_rate,
             lr_scheduler_type="cosine",
             bf16=not args.float32,
-            gradient_checkpointing=False,
-            pad_to_multiple_of=16,
+            activation_checkpointing=False,
+            pad_to_multiple_of=16,  # TRL's default for this device is 128, for hardware that has shapes compiled
             torch_compile=args.compile,
             use_cpu=args.cpu,
-            logging_steps=5,
+            logging_steps=4,
             save_strategy="no",
             report_to="none",
         ),
     )
-    before = answer(trainer.model, tokenizer, args.prompt)
+    model, tokenizer = trainer.model, trainer.processing_class
+    before = ask(model, tokenizer, args.prompt)
     trainer.train()
     trainer.save_model()
 
-    log = trainer.state.log_history
-    tokens, seconds = max(entry.get("num_tokens", 0) for entry in log), log[-1]["train_runtime"]
-    print(f"\n{tokens / seconds:.0f} tokens/s on {trainer.model.device}; the adapter is in {args.output}")
-    print(f"\n> {args.prompt}\nbefore: {before}\nafter:  {answer(trainer.model, tokenizer, args.prompt)}")
+    log, steps = trainer.state.log_history, trainer.state.global_step
+    losses = [entry["loss"] for entry in log if "loss" in entry]
+    seconds, tokens = log[-1]["train_runtime"], trainer.state.num_input_tokens_seen or max(entry.get("num_tokens", 0) for entry in log)
+    device = torch.get_device_module(model.device)
+    fallbacks = device.fallback_counts() if hasattr(device, "fallback_counts") else None
+    peak = device.max_memory_allocated() if hasattr(device, "max_memory_allocated") else None
+    rows = [
+        ("device", f"{model.device.type}, {'float32' if args.float32 else 'bfloat16 autocast'}{', compiled' if args.compile else ''}"),
+        ("trained", f"{model.num_parameters(only_trainable=True) / 1e6:.1f} of {model.num_parameters() / 1e6:.1f} million parameters"),
+        ("loss", " -> ".join(f"{loss:.3f}" for loss in losses) or "no step was logged"),
+        ("time", f"{seconds:.0f} s for {steps} steps: {seconds / steps:.2f} s each, {tokens / seconds:.0f} tokens/s"),
+        ("peak device memory", f"{peak / 2**20:.0f} MiB" if peak is not None else "not reported by this device"),
+        ("CPU fallbacks", str(sum(fallbacks.values())) if fallbacks is not None else "does not apply"),
+        ("adapter", args.output),
+    ]
+    print(f"\n> {args.prompt}\n\nbefore  {before}\n after  {ask(model, tokenizer, args.prompt)}\n")
+    for name, value in rows:
+        print(f"{name:>20}  {value}")
 
 
 if __name__ == "__main__":

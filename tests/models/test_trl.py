@@ -15,6 +15,7 @@ from peft import LoraConfig
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer, KTOConfig, KTOTrainer, RewardConfig, RewardTrainer, RLOOConfig, RLOOTrainer, SFTConfig, SFTTrainer
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% if m['role'] == 'assistant' %}{% generation %}{{ m['content'] }}<|im_end|>{% endgeneration %}"
     "{% else %}{{ m['content'] }}<|im_end|>{% endif %}\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
@@ -48,7 +49,8 @@ def folder(tmp_path_factory):
     transformers.set_seed(0)
     transformers.LlamaForCausalLM(transformers.LlamaConfig(
         vocab_size=len(fast), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        max_position_embeddings=256, initializer_range=0.1, bos_token_id=fast.bos_token_id, eos_token_id=fast.eos_token_id, pad_token_id=fast.pad_token_id)).save_pretrained(folder)
+        max_position_embeddings=256, initializer_range=0.1,
+        bos_token_id=fast.bos_token_id, eos_token_id=fast.eos_token_id, pad_token_id=fast.pad_token_id)).save_pretrained(folder)
     return str(folder)
 
 
@@ -154,3 +156,17 @@ def test_command_line(folder, tmp_path):
         state = json.loads((out / "checkpoint-3/trainer_state.json").read_text())
         losses.append([e["loss"] for e in state["log_history"] if "loss" in e])
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+def test_the_example(folder, tmp_path):
+    """examples/finetune.py, which `make finetune` runs: the CPU's losses to the digits it prints, and no fallback."""
+    rows = []
+    for where in ([], ["--cpu"]):
+        words = ["--model", folder, "--output", str(tmp_path / "adapter"), "--max-steps", "8", "--float32", *where]
+        done = subprocess.run([sys.executable, str(ROOT / "examples/finetune.py"), *words], capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert (tmp_path / "adapter/adapter_model.safetensors").exists()
+        rows.append(dict(line.strip().split("  ", 1) for line in done.stdout.splitlines() if "  " in line.strip()))
+    losses = [[float(loss) for loss in row["loss"].split(" -> ")] for row in rows]
+    assert losses[0] == pytest.approx(losses[1], abs=2e-3) and losses[0][-1] < losses[0][0]
+    assert rows[0]["CPU fallbacks"] == "0" and rows[0]["device"].startswith("neuron") and rows[1]["device"].startswith("cpu")
