@@ -1,8 +1,8 @@
 """The classes behind Transformers' pipelines: vision, speech, image and text, encoders and encoder-decoders, on the device and on the CPU.
 
-A model is its class,
-    its inputs and what a tiny configuration needs beyond SMALL; weights and inputs are the same on both. Outputs are equal to 1e-4 of the tensor's largest
-magnitude, gradients to 1e-3 of the number or 1e-4 of the model's largest, what generate() returns is equal, and a fallback is an error (conftest.py)."""
+A case is a class, its inputs, and what its tiny configuration needs beyond SMALL; weights and inputs are the same on both devices. Outputs are equal to 1e-4 of the
+tensor's largest magnitude, gradients to 1e-3 of the number or 1e-4 of the model's largest; what generate() returns is equal. A fallback is an error (conftest.py).
+"""
 
 import copy
 import dataclasses
@@ -14,13 +14,13 @@ transformers = pytest.importorskip("transformers")
 
 TOKENS = "tokens"  # labels: what is to be predicted is the input
 IMAGE = 98  # the token that stands for a piece of an image
+# What configurations call their sizes; each takes what it knows.
 SMALL = dict(
-    vocab_size=99, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
-        type_vocab_size=2,
-    d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64, d_ff=64,
-        d_kv=8, num_layers=2, num_heads=4,
-    image_size=32, patch_size=8, projection_dim=32, depth=2, embed_dim=32, head_dim=8, initializer_range=0.1, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-        decoder_start_token_id=1,
+    vocab_size=99, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+    max_position_embeddings=64, type_vocab_size=2, initializer_range=0.1, projection_dim=32,
+    d_model=32, d_ff=64, d_kv=8, num_layers=2, num_heads=4, embed_dim=32, depth=2, image_size=32, patch_size=8,
+    encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=64, decoder_layers=2, decoder_attention_heads=4, decoder_ffn_dim=64,
+    pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1,
 )  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def configure(kind, values):
     return config
 
 
-# Inputs: functions that make CPU tensors, called after the generator is seeded. Keyword arguments are further inputs, or functions that make them.
+# Inputs: functions that make CPU tensors, called after the generator is seeded. Keyword arguments are further inputs, or functions that make those.
 
 
 def made(inputs):
@@ -115,8 +115,10 @@ def boxes(count=2):
 
 PAIR = torch.tensor([0, 1])
 SEGMENTS = torch.arange(2 * 64 * 64).view(2, 64, 64) // 3 % 2
-CONV = dict(conv_dim=(16, 16, 16), conv_kernel=(8, 3, 3), conv_stride=(4, 2, 2), num_feat_extract_layers=3, num_conv_pos_embeddings=16,
-    num_conv_pos_embedding_groups=2, mask_time_length=2)
+CONV = dict(
+    conv_dim=(16, 16, 16), conv_kernel=(8, 3, 3), conv_stride=(4, 2, 2), num_feat_extract_layers=3, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2,
+    mask_time_length=2,
+)  # fmt: skip
 RESNET = dict(model_type="resnet", embedding_size=8, hidden_sizes=[8, 8, 16, 16], depths=[1] * 4, out_features=["stage2", "stage3", "stage4"], layer_type="basic")
 SWIN = dict(embed_dim=16, depths=[1, 1], num_heads=[2, 2], window_size=2, patch_size=4)
 SWIN4 = dict(model_type="swin", embed_dim=8, depths=[1] * 4, num_heads=[1, 1, 2, 2], window_size=2, patch_size=4, out_features=[f"stage{i}" for i in (1, 2, 3, 4)])
@@ -386,7 +388,7 @@ def test_class(name):
     scale = max((g.abs().max().item() for g in wanted_gradients.values() if g.numel()), default=0)
     for key, expected in wanted_gradients.items():
         torch.testing.assert_close(gradients[key].cpu(), expected, rtol=1e-3, atol=1e-4 * scale, msg=lambda text: f"gradient of {key}: {text}")
-    if cpu.config.is_encoder_decoder and cpu.can_generate():
+    if cpu.can_generate() and (cpu.config.is_encoder_decoder or "pixel_values" in inputs):
         prompt = {key: value for key, value in inputs.items() if key not in ("labels", "decoder_input_ids")}
         for model in (cpu, device):
             model.generation_config.update(decoder_start_token_id=1, do_sample=False, max_new_tokens=6, min_new_tokens=6)
