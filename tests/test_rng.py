@@ -106,6 +106,25 @@ def test_generator_does_not_move_the_default_one():
     assert torch.equal(before, torch.neuron.get_rng_state())
 
 
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda **options: torch.randn(3, 4, **options),
+        lambda **options: torch.rand(7, dtype=torch.bfloat16, **options),
+        lambda **options: torch.randint(1000, (9,), **options),
+        lambda device, generator: torch.empty(3, 4, device=device).t().exponential_(generator=generator),
+        lambda device, generator: torch.nn.init.trunc_normal_(torch.empty(5, device=device), generator=generator),
+    ],
+)
+def test_generator_of_the_device_fills_host_memory(draw):
+    """A library may make its noise on the CPU whatever the generator, as Diffusers does: the numbers are those the device would draw."""
+    on_host, on_device = (draw(device=device, generator=torch.Generator(DEVICE).manual_seed(3)) for device in ("cpu", DEVICE))
+    assert on_host.device.type == "cpu"
+    assert torch.equal(on_host, on_device.cpu())
+    x = torch.empty(3)
+    assert x.normal_(generator=torch.Generator(DEVICE)) is x
+
+
 def test_fork_rng():
     torch.manual_seed(2)
     a = torch.rand(3, device=DEVICE).cpu()

@@ -4,6 +4,7 @@
 // asks libtnx for the plan, allocates the results, queues the plan and returns. What libtnx rejects is shown to PyTorch's Meta
 // kernel first, so that errors have PyTorch's words; what it does not cover goes to the CPU.
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty_like.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -57,6 +58,7 @@ struct TableKernel final : c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
     c10::IValue* args = stack->data() + (stack->size() - layout.n_stack);
+    if (C10_UNLIKELY(layout.generator >= 0 && layout.form == Form::Inplace) && drawn_for_host(op, stack, args)) return;
     Call call(layout.row);
     c10::DeviceIndex device = layout.form == Form::Out ? device_of_outputs(args) : -1;
     if (C10_UNLIKELY(!convert(call, args, &device))) return uncovered(op, stack, "dtype or rank");
@@ -317,6 +319,18 @@ struct TableKernel final : c10::OperatorKernel {
     auto state = generator_or_default(given, device)->draw(static_cast<uint64_t>(count));
     *seed = static_cast<int64_t>(state.first);
     *offset = static_cast<int64_t>(state.second);
+  }
+
+  // A device's generator fills the processor's memory: PyTorch's dispatcher comes here for the generator's sake (Diffusers makes its noise on the CPU, whatever
+  // the generator). The numbers are those it draws for its own device.
+  C10_NOINLINE bool drawn_for_host(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::IValue* args) {
+    at::Tensor target = args[0].toTensor();
+    if (!target.is_cpu() || args[layout.generator].isNone()) return false;
+    args[0] = at::empty_like(target, target.options().device(args[layout.generator].toGenerator().device()));
+    (*this)(op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), stack);
+    target.copy_(stack->back().toTensor());
+    stack->back() = std::move(target);
+    return true;
   }
 
   void give_back(torch::jit::Stack* stack, c10::IValue* args, c10::SmallVector<at::Tensor, 4>& results) {

@@ -352,12 +352,14 @@ static int dims_except(int rank, int dim, int *dims) {
   return n;
 }
 
-/* v * (g / |v|), where the norm is over all dimensions but one and g has its shape. The norm of bfloat16 stays float32, as PyTorch's Meta kernel has it. */
+/* v * (g / |v|), where the norm is over all dimensions but the first or the last and g has its shape. The norm of bfloat16 stays float32, as PyTorch's Meta
+   kernel has it. */
 tnx_status lower_weight_norm(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
   tnx_dtype t = tnx_b_dtype(b, a[0].value), p = tnx_b_dtype(b, a[1].value), acc = tnx_acc_of(t);
   if (!tnx_dtype_is_float(t) || t != p) return uncovered(l, "dtype");
-  int rank = tnx_b_rank(b, a[0].value), dims[TNX_MAX_RANK], n = dims_except(rank, tnx_b_wrap_dim(b, a[2].dim, rank), dims);
+  int rank = tnx_b_rank(b, a[0].value), dims[TNX_MAX_RANK], n = dims_except(rank, (int)a[2].dim, dims);
+  if (a[2].dim && a[2].dim != rank - 1) return uncovered(l, "dim");
   tnx_value v = tnx_b_convert(b, a[0].value, acc), norm = n ? lower_norm_of(b, v, 2, dims, n, true) : tnx_b_unary(b, TNX_OP_ABS, v);
   tnx_value w = mul(b, v, divide(b, tnx_b_convert(b, a[1].value, acc), norm));
   return give2(l, results, tnx_b_convert(b, w, t), tnx_b_convert(b, norm, t == TNX_BF16 ? acc : t));
@@ -368,7 +370,8 @@ tnx_status lower_weight_norm_backward(tnx_lower *l, const tnx_arg *a, tnx_value 
   tnx_builder *b = &l->b;
   tnx_dtype t = tnx_b_dtype(b, a[1].value), acc = tnx_acc_of(t);
   if (!tnx_dtype_is_float(t)) return uncovered(l, "dtype");
-  int rank = tnx_b_rank(b, a[1].value), dims[TNX_MAX_RANK], n = dims_except(rank, tnx_b_wrap_dim(b, a[4].dim, rank), dims);
+  int rank = tnx_b_rank(b, a[1].value), dims[TNX_MAX_RANK], n = dims_except(rank, (int)a[4].dim, dims);
+  if (a[4].dim && a[4].dim != rank - 1) return uncovered(l, "dim");
   tnx_value dw = tnx_b_convert(b, a[0].value, acc), v = tnx_b_convert(b, a[1].value, acc), g = tnx_b_convert(b, a[2].value, acc), norm = tnx_b_convert(b, a[3].value, acc);
   tnx_value s = mul(b, dw, v);
   if (n) s = reduce(b, TNX_OP_REDUCE_SUM, s, dims, n, true);
