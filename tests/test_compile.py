@@ -193,6 +193,30 @@ def test_attention_is_trained(masked):
     assert frames() == 2
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_int8_weights_are_read_in_place(dtype):
+    """A weight that a graph converts from int8 is multiplied as it is stored, without the memory of a converted copy."""
+
+    def f(x, w, scale):
+        return torch.nn.functional.linear(x, w.to(x.dtype)) * scale, torch.mm(x, w.t().to(x.dtype)), torch.mm(x @ w.t().to(x.dtype), w.to(x.dtype))
+
+    compiled = torch.compile(f, backend="neuron", dynamic=True)
+    torch.manual_seed(0)
+    w = torch.randint(-128, 128, (2048, 512), dtype=torch.int8, device="neuron")
+    scale = torch.rand(2048, device="neuron").to(dtype) / 1024
+    for m in (1, 3, 40):
+        x = (torch.rand(m, 512, device="neuron") / 256).to(dtype)
+        compiled(x, w, scale)
+        before = torch.neuron.memory_allocated()
+        torch.neuron.reset_peak_memory_stats()
+        got = compiled(x, w, scale)
+        torch.neuron.synchronize()
+        assert torch.neuron.max_memory_allocated() - before < w.numel()
+        for a, b in zip(got, f(x.cpu(), w.cpu(), scale.cpu())):
+            rounding = 1e-5 if dtype == torch.float32 else 1e-2
+            torch.testing.assert_close(a.cpu(), b, rtol=rounding, atol=rounding * b.abs().max().item())
+
+
 def test_random_numbers_are_those_of_eager():
     def f(x):
         return torch.nn.functional.dropout(x, 0.5), torch.rand_like(x)

@@ -287,8 +287,18 @@ static bool same_dtype(tnx_builder *b, tnx_value x, tnx_value y) {
   return false;
 }
 
+/* A matrix converted from int8 is multiplied as it is stored: the product converts it in registers. Floats hold its numbers exactly, so that nothing else changes. */
+static tnx_value stored_matrix(tnx_builder *b, tnx_value y) {
+  tnx_dtype t = tnx_b_dtype(b, y);
+  const tnx_node *n = tnx_graph_producer(b->g, y), *source = n->op == TNX_OP_TRANSPOSE ? tnx_graph_producer(b->g, n->inputs[0]) : n;
+  if (tnx_b_rank(b, y) != 2 || (t != TNX_F32 && t != TNX_BF16 && t != TNX_F16) || source->op != TNX_OP_CONVERT || tnx_b_dtype(b, source->inputs[0]) != TNX_I8) return y;
+  tnx_value x = source->inputs[0];
+  return n == source ? x : tnx_b_transpose(b, x, (int[2]){1, 0});
+}
+
 tnx_value tnx_b_matmul(tnx_builder *b, tnx_value x, tnx_value y) {
   if (b->status != TNX_OK || !x || !y || !same_dtype(b, x, y)) return 0;
+  y = stored_matrix(b, y);
   int rx = tnx_b_rank(b, x), ry = tnx_b_rank(b, y);
   if (rx < 2 || ry < 2) return tnx_b_fail(b, TNX_SHAPE, "matrices expected, got %dD and %dD tensors", rx, ry);
   tnx_dim m = tnx_b_size(b, x, -2), k = tnx_b_size(b, x, -1), n = tnx_b_size(b, y, -1), sizes[TNX_MAX_RANK];
@@ -320,7 +330,7 @@ tnx_value tnx_b_linear(tnx_builder *b, tnx_value x, tnx_value w, tnx_value bias)
   tnx_dim sizes[TNX_MAX_RANK], act = 0;
   copy_sizes(b, x, sizes);
   sizes[rank - 1] = tnx_b_size(b, w, 0);
-  tnx_value in[3] = {x, w, bias};
+  tnx_value in[3] = {x, stored_matrix(b, w), bias};
   tnx_type type = {(uint8_t)tnx_b_dtype(b, x), (uint8_t)rank, sizes};
   return tnx_b_node(b, TNX_OP_LINEAR, in, bias ? 3 : 2, &act, 1, NULL, 0, &type, 1);
 }

@@ -11,6 +11,9 @@ static hlo mul(hlo_writer *w, hlo x, hlo y) { return hlo_bin(w, "stablehlo.multi
 
 static hlo matmul(hlo_writer *w, hlo x, hlo y) { return hlo_dot(w, x, y, x.rank - 2, x.rank - 1, x.rank - 2, acc_of(x.dtype)); }
 
+/* The second operand of a product: int8 is of the first one's type. */
+static hlo factor(hlo_writer *w, int i, hlo x) { return hlo_cast(w, hlo_operand(w, i), (tnx_dtype)x.dtype); }
+
 /* 0 none, 1 relu, 2 silu, 3 gelu (erf), 4 gelu (tanh) */
 static hlo activation(hlo_writer *w, hlo x, int64_t act) {
   hlo inner;
@@ -25,7 +28,7 @@ static hlo activation(hlo_writer *w, hlo x, int64_t act) {
 }
 
 static hlo linear(hlo_writer *w) {
-  hlo x = hlo_operand(w, 0), y = hlo_operand(w, 1), r = hlo_dot(w, x, y, 0, x.rank - 1, 1, acc_of(x.dtype));
+  hlo x = hlo_operand(w, 0), y = factor(w, 1, x), r = hlo_dot(w, x, y, 0, x.rank - 1, 1, acc_of(x.dtype));
   if (w->node->n_inputs > 2) {
     int64_t last = r.rank - 1;
     r = add(w, r, hlo_broadcast(w, hlo_cast(w, hlo_operand(w, 2), (tnx_dtype)r.dtype), &last, r));
@@ -36,7 +39,7 @@ static hlo linear(hlo_writer *w) {
 /* beta 0 means that the added term is not read: its NaN do not matter. */
 static hlo addmm(hlo_writer *w) {
   double beta = w->node->floats[0], alpha = w->node->floats[1];
-  hlo r = times(w, matmul(w, hlo_operand(w, 1), hlo_operand(w, 2)), alpha);
+  hlo x = hlo_operand(w, 1), r = times(w, matmul(w, x, factor(w, 2, x)), alpha);
   return beta == 0 ? r : add(w, times(w, hlo_cast(w, hlo_operand(w, 0), (tnx_dtype)r.dtype), beta), r);
 }
 
@@ -157,7 +160,7 @@ static void composite(hlo_writer *w, bool is_backward) {
 
 void hlo_product(hlo_writer *w) {
   switch (w->node->op) {
-    case TNX_OP_MATMUL: hlo_set_result(w, 0, matmul(w, hlo_operand(w, 0), hlo_operand(w, 1))); break;
+    case TNX_OP_MATMUL: hlo_set_result(w, 0, matmul(w, hlo_operand(w, 0), factor(w, 1, hlo_operand(w, 0)))); break;
     case TNX_OP_LINEAR: hlo_set_result(w, 0, linear(w)); break;
     case TNX_OP_ADDMM: hlo_set_result(w, 0, addmm(w)); break;
     default: composite(w, w->node->op == TNX_OP_ATTENTION_BACKWARD);

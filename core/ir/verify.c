@@ -485,6 +485,11 @@ static const char *attention(const check *c, const tnx_value_data *q, const tnx_
   return NULL;
 }
 
+static bool product_dtypes(const tnx_value_data *x, const tnx_value_data *y) {
+  bool holds_int8 = x->dtype == TNX_F32 || x->dtype == TNX_BF16 || x->dtype == TNX_F16;
+  return x->dtype != TNX_BOOL && (y->dtype == x->dtype || (y->dtype == TNX_I8 && holds_int8));
+}
+
 static void check_product(check *c) {
   const tnx_node *n = c->n;
   const tnx_dim *a = n->ints;
@@ -494,14 +499,14 @@ static void check_product(check *c) {
   switch (n->op) {
     case TNX_OP_MATMUL:
       REQUIRE(n->n_ints == 0 && n->n_floats == 0, "matmul has no attributes");
-      REQUIRE(x->dtype == y->dtype && x->dtype != TNX_BOOL, "operands have one dtype");
+      REQUIRE(product_dtypes(x, y), "operands have one dtype, or the second is int8");
       REQUIRE(r->dtype == x->dtype || ((x->dtype == TNX_BF16 || x->dtype == TNX_F16) && r->dtype == TNX_F32), "the result has the operands' dtype, or float32 for halves");
       REQUIRE(product_shape(c, x, y, r), "[b, m, k] @ [b, k, n] -> [b, m, n]");
       break;
     case TNX_OP_LINEAR:
       REQUIRE(n->n_ints == 1 && n->n_floats == 0 && a[0] >= 0 && a[0] <= 4, "linear has an activation");
       REQUIRE(n->n_inputs == 2 || n->n_inputs == 3, "input, weight and perhaps a bias");
-      REQUIRE(x->dtype == y->dtype && r->dtype == x->dtype && x->dtype != TNX_BOOL, "operands and result have one dtype");
+      REQUIRE(product_dtypes(x, y) && r->dtype == x->dtype, "operands and result have one dtype, or the weight is int8");
       REQUIRE(a[0] == 0 || is_float(r->dtype), "activations are for floats");
       REQUIRE(x->rank >= 1 && y->rank == 2 && r->rank == x->rank, "[.., k] @ [n, k]^T -> [.., n]");
       REQUIRE(same(c, x->sizes[x->rank - 1], y->sizes[1]) && same(c, r->sizes[r->rank - 1], y->sizes[0]) && same_but(c, x, r, x->rank - 1), "[.., k] @ [n, k]^T -> [.., n]");
@@ -509,7 +514,7 @@ static void check_product(check *c) {
       break;
     case TNX_OP_ADDMM:
       REQUIRE(n->n_inputs == 3 && n->n_ints == 0 && n->n_floats == 2, "three operands, beta and alpha");
-      REQUIRE(y->dtype == x->dtype && in(c, 2)->dtype == x->dtype && r->dtype == x->dtype && x->dtype != TNX_BOOL, "operands and result have one dtype");
+      REQUIRE(y->dtype == x->dtype && product_dtypes(x, in(c, 2)) && r->dtype == x->dtype, "operands and result have one dtype, or the last operand is int8");
       REQUIRE(same_shape(c, x, r), "the added term has the result's shape");
       REQUIRE(product_shape(c, y, in(c, 2), r), "[b, m, k] @ [b, k, n] -> [b, m, n]");
       break;

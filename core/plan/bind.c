@@ -126,6 +126,7 @@ static tnx_status bind_matmul(binder *b, const tnx_step *s, tnxk_matmul *m, tnxk
     m->batch_rank = 0;
   }
   m->dtype = a->dtype;
+  m->b_int8 = w->dtype == TNX_I8 && a->dtype != TNX_I8;
   m->c_dtype = c->dtype;
   m->add_dtype = add->dtype;
   m->act = s->op;

@@ -104,10 +104,12 @@ static inline void mc_make(mcase *t, uint64_t *s, int dt, int64_t big) {
   t->a = mc_fill(s, mc_batch(s, p, span, p->a_bs, true), dt);
   span = mc_layout(s, p->k, p->n, &p->b_rs, &p->b_cs);
   int64_t b_elems = mc_batch(s, p, span, p->b_bs, true);
-  t->b = mc_fill(s, b_elems, dt);
+  p->b_int8 = (dt == TNX_F32 || dt == TNX_BF16 || dt == TNX_F16) && mc_below(s, 4) == 0;
+  t->b = mc_fill(s, b_elems, mm_b_dtype(p));
   if (mc_float(dt)) {
     p->act = (uint8_t)(mc_below(s, 2) ? mc_below(s, 5) : 0);
-    if (mc_below(s, 4) == 0) t->gate = mc_fill(s, b_elems, dt);
+    if (mc_below(s, 4) == 0 && !(p->b_int8 && p->c_dtype == TNX_F16)) /* whose range a product of both would leave */
+      t->gate = mc_fill(s, b_elems, mm_b_dtype(p));
   }
   if (mc_below(s, 2)) {
     static const uint8_t kinds[] = {TNX_F32, TNX_BF16, TNX_F16, TNX_F64};
@@ -192,11 +194,11 @@ static inline bool mc_check(const mcase *t) {
         for (int64_t x = 0; x < p->k; x++) {
           double av = mc_get(t->a, oa + i * p->a_rs + x * p->a_cs, p->dtype);
           int64_t bi = ob + x * p->b_rs + j * p->b_cs;
-          double bv = mc_get(t->b, bi, p->dtype);
+          double bv = mc_get(t->b, bi, mm_b_dtype(p));
           s += av * bv, mag += fabs(av * bv);
           si += mc_int(av) * mc_int(bv);
           if (t->gate) {
-            double gv = mc_get(t->gate, bi, p->dtype);
+            double gv = mc_get(t->gate, bi, mm_b_dtype(p));
             g += av * gv, gmag += fabs(av * gv);
           }
         }
@@ -262,11 +264,11 @@ static inline bool mc_case(matmul_select_fn select, int dt, uint64_t seed, int64
     free(first);
   }
   if (!ok)
-    printf("  %s seed %llu %s: m %lld n %lld k %lld, a %lld,%lld b %lld,%lld c %lld,%lld batch rank %d act %d gate %d add %d\n",
+    printf("  %s seed %llu %s: m %lld n %lld k %lld, a %lld,%lld b %lld,%lld c %lld,%lld batch rank %d act %d gate %d add %d int8 %d\n",
            k.name ? k.name : "?", (unsigned long long)seed, tnx_dtype_name((tnx_dtype)dt), (long long)t.p.m,
            (long long)t.p.n, (long long)t.p.k, (long long)t.p.a_rs, (long long)t.p.a_cs, (long long)t.p.b_rs,
            (long long)t.p.b_cs, (long long)t.p.c_rs, (long long)t.p.c_cs, (int)t.p.batch_rank, t.p.act, t.gate != NULL,
-           t.add != NULL);
+           t.add != NULL, t.p.b_int8);
   mc_free(&t);
   return ok;
 }

@@ -66,13 +66,13 @@ static void pack_a(const char *p, int64_t rs, int64_t cs, int64_t rows, int64_t 
 }
 /* All panels of cols columns of b (rows of its transpose), `depth` elements of k; each panel holds kc packed columns. */
 static void pack_b(const tnxk_matmul *q, const char *b, int64_t cols, int64_t depth, int64_t kc, float *out) {
-  const int es = mm_dtype_bytes(q->dtype);
+  const int dt = mm_b_dtype(q), es = mm_dtype_bytes(dt);
   /* Where b's rows are contiguous, a few rows at a time through all panels: long reads instead of a stride per k. */
   const int64_t chunk = q->b_rs == 1 ? depth : 16;
   for (int64_t x = 0; x < depth; x += chunk)
     for (int64_t j = 0; j < cols; j += NR)
       pack_panel(b + (j * q->b_cs + x * q->b_rs) * es, q->b_cs, q->b_rs, cols - j, mm_min(chunk, depth - x),
-                 out + j * kc + x / KSTEP * NR, NR, q->dtype);
+                 out + j * kc + x / KSTEP * NR, NR, dt);
 }
 
 /* Rows [x, x + rows) of columns [j, j + cols) of windows, side by side in `out`, a row `pitch` bytes from the next. */
@@ -158,7 +158,7 @@ static void micro(const float *a, const float *b, int64_t k, float *c, int64_t c
 static void run_gemm(const void *params, uint32_t phase, int64_t begin, int64_t end, void *shared, void *worker) {
   const tnxk_matmul q = mm_canonical(params);
   const gemm_plan g = plan_gemm(&q);
-  const int dt = q.dtype, es = mm_dtype_bytes(dt);
+  const int dt = q.dtype, es = mm_dtype_bytes(dt), bs = mm_dtype_bytes(mm_b_dtype(&q));
   if (!g.a_local && phase == 0) {
     for (int64_t u = begin; u < end; u++) {
       const mm_item it = mm_get_item(&q, u / g.panels);
@@ -177,12 +177,12 @@ static void run_gemm(const void *params, uint32_t phase, int64_t begin, int64_t 
     const mm_item it = mm_get_item(&q, item);
     const int64_t rows = mm_min(g.mb, q.m - i0), cols = mm_min(g.nb, q.n - j0);
     for (int second = 0; second <= (q.gate != NULL); second++) {
-      const char *b = (second ? it.gate : it.b) + j0 * q.b_cs * es;
+      const char *b = (second ? it.gate : it.b) + j0 * q.b_cs * bs;
       float *tile = second ? tile2 : tiles;
       for (int64_t x = 0; x < q.k; x += g.kc * KSTEP) {
         const int64_t depth = mm_min(g.kc * KSTEP, q.k - x), kc = KCOLS(depth);
         if (q.b_windows) pack_windows(&q, it.b, x, depth, j0, cols, kc, g.nb, bp, room);
-        else pack_b(&q, b + x * q.b_rs * es, cols, depth, kc, bp);
+        else pack_b(&q, b + x * q.b_rs * bs, cols, depth, kc, bp);
         if (g.a_local)
           for (int64_t i = 0; i < rows; i += MR)
             pack_a(it.a + ((i0 + i) * q.a_rs + x * q.a_cs) * es, q.a_rs, q.a_cs, rows - i, depth, ap + i * kc, dt);
@@ -201,7 +201,7 @@ static void run_gemm(const void *params, uint32_t phase, int64_t begin, int64_t 
 }
 
 bool MM_PREPARE(gemm)(const tnxk_matmul *q, tnxk_kernel *out) {
-  if (!mm_regular(q) && !q->b_windows) return false;
+  if ((!mm_regular(q) && !q->b_windows) || (PAIRS && q->b_int8)) return false;
   out->name = MM_NAME(gemm);
   out->run = run_gemm;
   out->phases = 1;

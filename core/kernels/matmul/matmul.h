@@ -26,6 +26,7 @@ typedef struct tnxk_matmul {
   uint8_t c_dtype;   /* of c: dtype, or F32 for BF16/F16 inputs */
   uint8_t add_dtype; /* of add: any float type for float inputs */
   uint8_t act;       /* tnxk_act, float types only */
+  bool b_int8;       /* b and gate are int8, whose numbers float32, bfloat16 and float16 hold exactly: read in place, converted in registers */
   double alpha, beta; /* integers: both are whole numbers; beta == 0 ignores add, whatever it holds */
   /* a second product fused behind the first: c = act(a @ b) * (a @ gate), where gate has b's shape and strides; NULL: none.
    * (the gated MLP of Llama-like models) */

@@ -27,10 +27,12 @@ static inline int mm_dtype_bytes(int dt) {
   }
 }
 
+static inline int mm_b_dtype(const tnxk_matmul *q) { return q->b_int8 ? TNX_I8 : q->dtype; }
+
 #define MM_SWAP(x, y) do { int64_t t_ = (x); (x) = (y); (y) = t_; } while (0)
 
 /* The canonical form of *p: batch dimensions that a weight does not follow become rows of a; a problem whose output is
- * column-major, or that is a tall matrix times a few columns, is turned into its transpose (c^T = b^T a^T). */
+ * column-major, or that is a tall matrix times a few columns, is turned into its transpose (c^T = b^T a^T), unless b is int8. */
 static inline tnxk_matmul mm_canonical(const tnxk_matmul *p) {
   tnxk_matmul q = *p;
   if (q.beta == 0) q.add = NULL;
@@ -53,7 +55,7 @@ static inline tnxk_matmul mm_canonical(const tnxk_matmul *p) {
     q.batch_rank--;
   }
   bool column_major = q.c_rs == 1 && q.c_cs != 1 && q.m > 1 && q.n > 1;
-  if (q.gate == NULL && !q.b_windows && (column_major || (q.n <= 4 && q.m > q.n))) {
+  if (q.gate == NULL && !q.b_windows && !q.b_int8 && (column_major || (q.n <= 4 && q.m > q.n))) {
     const void *t = q.a;
     q.a = q.b, q.b = t;
     MM_SWAP(q.m, q.n);
@@ -91,11 +93,11 @@ static inline mm_item mm_get_item(const tnxk_matmul *q, int64_t index) {
     index /= q->batch[d];
     a += i * q->a_bs[d], b += i * q->b_bs[d], c += i * q->c_bs[d], add += i * q->add_bs[d];
   }
-  int es = mm_dtype_bytes(q->dtype);
+  int bytes = mm_dtype_bytes(mm_b_dtype(q));
   mm_item it;
-  it.a = (const char *)q->a + a * es;
-  it.b = (const char *)q->b + b * es;
-  it.gate = q->gate ? (const char *)q->gate + b * es : NULL;
+  it.a = (const char *)q->a + a * mm_dtype_bytes(q->dtype);
+  it.b = (const char *)q->b + b * bytes;
+  it.gate = q->gate ? (const char *)q->gate + b * bytes : NULL;
   it.add = q->add ? (const char *)q->add + add * mm_dtype_bytes(q->add_dtype) : NULL;
   it.c = (char *)q->c + c * mm_dtype_bytes(q->c_dtype);
   return it;

@@ -16,7 +16,7 @@ INL V load_columns_part(const char *p, int64_t bytes, int dt) { return v_load_dt
 
 /* k at unit distance; a row is `rs` bytes from the next. */
 INL void pack_k_dt(const char *p, int64_t rs, int64_t rows, int64_t k, float *out, const int width, const int dt) {
-  const int es = dt == TNX_F32 ? 4 : 2, ces = es * KSTEP;
+  const int es = v_bytes(dt), ces = es * KSTEP;
   const int64_t columns = KCOLS(k);
   for (int g = 0; g < width; g += VL) {
     const int w = width - g < VL ? width - g : VL;
@@ -48,7 +48,7 @@ INL void pack_k_dt(const char *p, int64_t rs, int64_t rows, int64_t k, float *ou
 /* Rows at unit distance for each k; k steps by `cs` bytes. `ahead` bytes on is what will be packed next: a prefetch of memory that is
  * not mapped costs a walk through the page tables. */
 INL void pack_r_dt(const char *p, int64_t cs, int64_t rows, int64_t k, float *out, const int width, const int dt, const int64_t ahead) {
-  const int es = dt == TNX_F32 ? 4 : 2;
+  const int es = v_bytes(dt);
   /* A narrow panel reads past its rows into the same or the next k, so not at the last one. */
   const bool exact = width % VL == 0;
   const bool wide_ok = rows >= width && (exact || cs >= VL * es);
@@ -71,7 +71,7 @@ INL void pack_r_dt(const char *p, int64_t cs, int64_t rows, int64_t k, float *ou
 
 INL void pack_any_dt(const char *p, int64_t rs, int64_t cs, int64_t rows, int64_t k, float *out, const int width,
                      const int dt) {
-  const int es = dt == TNX_F32 ? 4 : 2;
+  const int es = v_bytes(dt);
   for (int64_t x = 0; x < k; x += KSTEP)
     for (int g = 0; g < width; g += VL) {
       char buf[4 * VL] = {0};
@@ -84,7 +84,7 @@ INL void pack_any_dt(const char *p, int64_t rs, int64_t cs, int64_t rows, int64_
 
 INL void pack_panel_dt(const char *p, int64_t rs, int64_t cs, int64_t rows, int64_t k, float *out, const int width,
                        const int dt) {
-  const int es = dt == TNX_F32 ? 4 : 2;
+  const int es = v_bytes(dt);
   if (cs == 1) pack_k_dt(p, rs * es, rows, k, out, width, dt);
   else if (rs == 1) pack_r_dt(p, cs * es, rows, k, out, width, dt, 16 * cs * es);
   else pack_any_dt(p, rs * es, cs * es, rows, k, out, width, dt);
@@ -99,6 +99,10 @@ INL void pack_panel(const char *p, int64_t rs, int64_t cs, int64_t rows, int64_t
   }
   if (dt == TNX_F16) {
     pack_panel_dt(p, rs, cs, rows, k, out, width, TNX_F16);
+    return;
+  }
+  if (dt == TNX_I8) {
+    pack_panel_dt(p, rs, cs, rows, k, out, width, TNX_I8);
     return;
   }
 #endif

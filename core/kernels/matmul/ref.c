@@ -10,6 +10,7 @@ static double load_float(const void *p, int64_t i, int dt) {
     case TNX_F64: return ((const double *)p)[i];
     case TNX_F32: return ((const float *)p)[i];
     case TNX_BF16: return tnx_bf16_to_f32(((const uint16_t *)p)[i]);
+    case TNX_I8: return ((const int8_t *)p)[i];
     default: return tnx_f16_to_f32(((const uint16_t *)p)[i]);
   }
 }
@@ -62,13 +63,13 @@ static double dot(const tnxk_matmul *q, const char *a, const char *b) {
   }
   float s = 0;
   for (int64_t i = 0; i < q->k; i++)
-    s = fmaf((float)load_float(a, i * q->a_cs, q->dtype), (float)load_float(b, i * q->b_rs, q->dtype), s);
+    s = fmaf((float)load_float(a, i * q->a_cs, q->dtype), (float)load_float(b, i * q->b_rs, mm_b_dtype(q)), s);
   return s;
 }
 
 static void float_row(const tnxk_matmul *q, const mm_item *it, int64_t i) {
-  int es = mm_dtype_bytes(q->dtype);
-  const char *a = it->a + i * q->a_rs * es;
+  int es = mm_dtype_bytes(mm_b_dtype(q));
+  const char *a = it->a + i * q->a_rs * mm_dtype_bytes(q->dtype);
   for (int64_t j = 0; j < q->n; j++) {
     double v = q->alpha * dot(q, a, it->b + j * q->b_cs * es);
     if (it->add) v += q->beta * load_float(it->add, i * q->add_rs + j * q->add_cs, q->add_dtype);

@@ -29,6 +29,8 @@ static tnx_status check(const tnxk_matmul *p) {
                     tnx_dtype_name((tnx_dtype)p->add_dtype), tnx_dtype_name((tnx_dtype)p->dtype));
   if (!is_float(p->dtype) && (p->act != TNXK_ACT_NONE || p->gate))
     return tnx_fail(TNX_NOT_IMPLEMENTED, "matmul: activation or gate with integers");
+  if (p->b_int8 && (!is_float(p->dtype) || p->dtype == TNX_F64 || p->b_windows))
+    return tnx_fail(TNX_NOT_IMPLEMENTED, "matmul: int8 with %s", p->b_windows ? "windows" : tnx_dtype_name((tnx_dtype)p->dtype));
   if (p->b_windows && (p->gate || p->k == 0 || p->dtype == TNX_F64 || !is_float(p->dtype)))
     return tnx_fail(TNX_NOT_IMPLEMENTED, "matmul: windows with a gate, an empty sum or %s", tnx_dtype_name((tnx_dtype)p->dtype));
   return TNX_OK;

@@ -28,7 +28,7 @@ typedef struct small_plan {
 
 static small_plan plan_small(const tnxk_matmul *q, bool kn) {
   small_plan s;
-  const int es = mm_dtype_bytes(q->dtype);
+  const int es = mm_dtype_bytes(mm_b_dtype(q));
   const int64_t quantum = kn ? STEP : NK_QUANTUM, pad = quantum;
   s.batches = mm_batches(q);
   int64_t width;
@@ -45,7 +45,7 @@ static small_plan plan_small(const tnxk_matmul *q, bool kn) {
 
 static void fill_small(const tnxk_matmul *q, const small_plan *s, tnxk_kernel *out) {
   double macs = (double)q->m * (double)s->width * (double)q->k * (q->gate ? 2 : 1);
-  double bytes = (double)s->width * (double)q->k * mm_dtype_bytes(q->dtype) * (q->gate ? 2 : 1);
+  double bytes = (double)s->width * (double)q->k * mm_dtype_bytes(mm_b_dtype(q)) * (q->gate ? 2 : 1);
   double us = macs / (2000.0 * VL) + bytes / 12000.0;
   int64_t grain = us >= 30 ? 1 : (int64_t)(30 / us);
   int last = s->x_local ? 0 : 1;
@@ -77,7 +77,7 @@ INL void convert_step(const void *p, float *x, bool paired, const int dt) {
 
 /* One row of a, zeros up to the stride. */
 INL void convert_row_dt(const char *a, int64_t cs, int64_t k, float *x, bool paired, const int dt) {
-  const int es = dt == TNX_F32 ? 4 : 2;
+  const int es = v_bytes(dt);
   int64_t i = 0;
   if (cs == 1)
     for (; i + STEP <= k; i += STEP) convert_step(a + i * es, x + i / KSTEP, paired, dt);
@@ -98,7 +98,7 @@ static void convert_row(const tnxk_matmul *q, const mm_item *it, int64_t row, fl
 /* mr rows of x times nr rows of b. A block of few products keeps two sums of each, to cover the FMA's latency. */
 INL void dot_block(const char *b, int64_t b_stride, int64_t valid, const float *x, int64_t xs, int64_t k, float *t,
                    int64_t ts, int64_t ahead, const int mr, const int nr, const int dt) {
-  const int es = dt == TNX_F32 ? 4 : 2, two = mr * nr <= 4;
+  const int es = v_bytes(dt), two = mr * nr <= 4;
   const char *w[8];
   V acc[2][4][8];
 #pragma GCC unroll 8
@@ -127,7 +127,7 @@ INL void dot_block(const char *b, int64_t b_stride, int64_t valid, const float *
 #pragma GCC unroll 8
     for (int j = 0; j < nr; j++) {
       y[j] = v_load_lo(w[j] + kk * es, dt);
-      __builtin_prefetch(w[j] + kk * es + ahead);
+      if (STEP * es > 16 || kk % 64 == 0) __builtin_prefetch(w[j] + kk * es + ahead);
       if (STEP * es > 64) __builtin_prefetch(w[j] + kk * es + ahead + 64);
     }
 #pragma GCC unroll 4
@@ -175,7 +175,7 @@ INL void dot_block(const char *b, int64_t b_stride, int64_t valid, const float *
 /* All m rows times b's rows [0, n). */
 INL void dot_rows(const tnxk_matmul *q, const char *b, int64_t n, const float *x, int64_t xs, float *t, int64_t ts,
                   const int dt) {
-  const int es = dt == TNX_F32 ? 4 : 2;
+  const int es = v_bytes(dt);
   const int64_t bs = q->b_cs * es, k = q->k;
   const int64_t groups = mm_ceil(q->m, 4), base = q->m / groups, extra = q->m % groups;
   const int mr_max = (int)(base + (extra > 0));
@@ -201,7 +201,7 @@ INL void dot_rows(const tnxk_matmul *q, const char *b, int64_t n, const float *x
  * long contiguous reads, whatever the row stride. */
 INL void axpy_rows(const char *b, int64_t b_stride, const float *x, int64_t xs, int64_t n, float *t, int64_t ts,
                    bool accumulate, const int mr, const int depth, const int dt) {
-  const int es = dt == TNX_F32 ? 4 : 2;
+  const int es = v_bytes(dt);
   V x0[AXPY_DEPTH];
 #pragma GCC unroll 8
   for (int d = 0; d < depth; d++) x0[d] = v_bcast(x + d);
@@ -232,7 +232,7 @@ INL void axpy_rows(const char *b, int64_t b_stride, const float *x, int64_t xs, 
 /* All m rows times b's columns [0, n), n a multiple of STEP; a few rows of b stay in the L1 cache for all of a's rows. */
 INL void axpy_cols(const tnxk_matmul *q, const char *b, int64_t n, const float *x, int64_t xs, float *t, int64_t ts,
                    const int dt) {
-  const int es = dt == TNX_F32 ? 4 : 2;
+  const int es = v_bytes(dt);
   const int64_t bs = q->b_rs * es, k = q->k, whole = k - k % AXPY_DEPTH;
   const int64_t groups = mm_ceil(q->m, 4), base = q->m / groups, extra = q->m % groups;
   for (int64_t kk = 0; kk < k; kk += kk < whole ? AXPY_DEPTH : 1)
@@ -264,7 +264,7 @@ INL void axpy_cols(const tnxk_matmul *q, const char *b, int64_t n, const float *
 
 INL void product_dt(const tnxk_matmul *q, const char *b, int64_t j, int64_t n, const float *x, int64_t xs, float *t,
                     int64_t ts, bool kn, const int dt) {
-  const int es = dt == TNX_F32 ? 4 : 2;
+  const int es = v_bytes(dt);
   if (!kn) {
     dot_rows(q, b + j * q->b_cs * es, n, x, xs, t, ts, dt);
     return;
@@ -281,6 +281,12 @@ INL void product_dt(const tnxk_matmul *q, const char *b, int64_t j, int64_t n, c
 /* Sums of columns [j, j + n) into t; with kn, t has room for STEP floats before each row. */
 static void product(const tnxk_matmul *q, const char *b, int64_t j, int64_t n, const float *x, int64_t xs, float *t,
                     int64_t ts, bool kn) {
+#if !defined(TNXK_PAIRS)
+  if (q->b_int8) {
+    product_dt(q, b, j, n, x, xs, t, ts, kn, TNX_I8);
+    return;
+  }
+#endif
   if (q->dtype == TNX_F32) product_dt(q, b, j, n, x, xs, t, ts, kn, TNX_F32);
   else if (q->dtype == TNX_BF16) product_dt(q, b, j, n, x, xs, t, ts, kn, TNX_BF16);
   else product_dt(q, b, j, n, x, xs, t, ts, kn, TNX_F16);
@@ -290,11 +296,12 @@ INL void run_small(const void *params, uint32_t phase, int64_t begin, int64_t en
                    const bool kn) {
   const tnxk_matmul q = mm_canonical(params);
   const small_plan s = plan_small(&q, kn);
+  const bool paired = !kn && !q.b_int8; /* int8 is loaded in memory order */
   if (!s.x_local && phase == 0) {
     for (int64_t u = begin; u < end; u++) {
       mm_item it = mm_get_item(&q, u / q.m);
       char *x = (char *)shared + (size_t)(u / q.m) * s.x_bytes;
-      convert_row(&q, &it, u % q.m, (float *)x + (u % q.m) * s.x_stride, !kn);
+      convert_row(&q, &it, u % q.m, (float *)x + (u % q.m) * s.x_stride, paired);
     }
     return;
   }
@@ -312,7 +319,7 @@ INL void run_small(const void *params, uint32_t phase, int64_t begin, int64_t en
       it = mm_get_item(&q, item);
       x = s.x_local ? local : (const float *)((const char *)shared + (size_t)item * s.x_bytes);
       if (s.x_local)
-        for (int64_t i = 0; i < q.m; i++) convert_row(&q, &it, i, local + i * s.x_stride, !kn);
+        for (int64_t i = 0; i < q.m; i++) convert_row(&q, &it, i, local + i * s.x_stride, paired);
     }
     const int64_t j = u % s.blocks * s.width, n = mm_min(s.width, q.n - j);
     product(&q, it.b, j, n, x, s.x_stride, tile, ts, kn);
@@ -331,7 +338,7 @@ static void run_small_kn(const void *p, uint32_t phase, int64_t begin, int64_t e
 #endif
 
 bool MM_PREPARE(small_nk)(const tnxk_matmul *q, tnxk_kernel *out) {
-  if (!mm_regular(q) || q->m > NK_MAX_M || q->b_rs != 1) return false;
+  if (!mm_regular(q) || q->m > NK_MAX_M || q->b_rs != 1 || (PAIRS && q->b_int8)) return false;
   if (q->m > 4 && q->m * q->k > NK_MAX_X) return false;
   small_plan s = plan_small(q, false);
   out->name = MM_NAME(small_nk);
@@ -342,7 +349,7 @@ bool MM_PREPARE(small_nk)(const tnxk_matmul *q, tnxk_kernel *out) {
 
 #if !defined(TNXK_PAIRS)
 bool MM_PREPARE(small_kn)(const tnxk_matmul *q, tnxk_kernel *out) {
-  if (!mm_regular(q) || q->n < STEP || q->m > KN_MAX_M || q->b_cs != 1) return false;
+  if (!mm_regular(q) || q->n < STEP || q->m > KN_MAX_M || q->b_cs != 1 || q->b_int8) return false;
   small_plan s = plan_small(q, true);
   out->name = MM_NAME(small_kn);
   out->run = run_small_kn;

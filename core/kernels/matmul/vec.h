@@ -49,6 +49,7 @@ INL V v_load_bf16(const uint16_t *p) {
   return (V)_mm256_slli_epi32(w, 16);
 }
 INL V v_load_f16(const uint16_t *p) { return (V)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
+INL V v_load_i8(const int8_t *p) { return (V)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
 INL void v_store_bf16(uint16_t *p, V v) {
   __m256i u = (__m256i)v_bf16_bits(v);
   _mm_storeu_si128((__m128i *)p, _mm_packus_epi32(_mm256_castsi256_si128(u), _mm256_extracti128_si256(u, 1)));
@@ -85,6 +86,7 @@ INL V v_load_bf16(const uint16_t *p) {
   return (V)_mm512_slli_epi32(w, 16);
 }
 INL V v_load_f16(const uint16_t *p) { return (V)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+INL V v_load_i8(const int8_t *p) { return (V)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
 INL void v_store_bf16(uint16_t *p, V v) {
   _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16((__m512i)v_bf16_bits(v)));
 }
@@ -114,6 +116,11 @@ INL V v_load_f16(const uint16_t *p) {
   float x[VL];
   f16_to_f32_row(p, x);
   return v_load(x);
+}
+INL V v_load_i8(const int8_t *p) {
+  V v;
+  for (int i = 0; i < VL; i++) v[i] = p[i];
+  return v;
 }
 INL void v_store_bf16(uint16_t *p, V v) { for (int i = 0; i < VL; i++) p[i] = tnx_f32_to_bf16(v[i]); }
 INL void v_store_f16(uint16_t *p, V v) { for (int i = 0; i < VL; i++) p[i] = tnx_f32_to_f16(v[i]); }
@@ -158,8 +165,12 @@ enum { KSTEP = 1, PAIRS = 0 };
 INL V v_mac(V a, V b, V c) { return v_fma(a, b, c); }
 #endif
 
+/* Bytes of an element of the types that v_load_dt reads. */
+INL int v_bytes(int dt) { return dt == TNX_F32 ? 4 : dt == TNX_I8 ? 1 : 2; }
+
 INL V v_load_dt(const void *p, int dt) {
   if (dt == TNX_F32) return v_load((const float *)p);
+  if (dt == TNX_I8) return v_load_i8((const int8_t *)p);
   return dt == TNX_BF16 ? v_load_bf16((const uint16_t *)p) : v_load_f16((const uint16_t *)p);
 }
 
@@ -173,7 +184,7 @@ INL V v_load_dt_part(const void *p, int64_t bytes, int dt) {
 /* 2 VL elements as two vectors, in the order that is cheapest for the type: the "pair order". */
 INL V v_load_lo(const void *p, int dt) { return dt == TNX_BF16 ? v_load_bf16_even(p) : v_load_dt(p, dt); }
 INL V v_load_hi(const void *p, int dt) {
-  return dt == TNX_BF16 ? v_load_bf16_odd(p) : v_load_dt((const char *)p + VL * (dt == TNX_F32 ? 4 : 2), dt);
+  return dt == TNX_BF16 ? v_load_bf16_odd(p) : v_load_dt((const char *)p + VL * v_bytes(dt), dt);
 }
 
 /* Two vectors in pair order, written in memory order. */

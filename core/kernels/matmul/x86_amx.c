@@ -272,7 +272,7 @@ static void run_tiles(const void *params, uint32_t phase, int64_t begin, int64_t
 }
 
 bool MM_PREPARE(tiles)(const tnxk_matmul *q, tnxk_kernel *out) {
-  if (!mm_regular(q) || q->m < TILES_MIN || q->n < TILES_MIN) return false;
+  if (!mm_regular(q) || q->m < TILES_MIN || q->n < TILES_MIN || q->b_int8) return false;
   const tiles_plan p = plan_tiles(q);
   if ((double)p.batches * (double)p.rpanels * (double)p.panel_bytes > (double)RIGHT_MAX) return false;
   const double us = (double)p.lb * (double)p.rb * (double)q->k * (q->gate ? 2 : 1) / 400e3 + 0.5;
