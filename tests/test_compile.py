@@ -206,12 +206,12 @@ def test_int8_weights_are_read_in_place(dtype):
     scale = torch.rand(2048, device="neuron").to(dtype) / 1024
     for m in (1, 3, 40):
         x = (torch.rand(m, 512, device="neuron") / 256).to(dtype)
-        compiled(x, w, scale)
-        before = torch.neuron.memory_allocated()
-        torch.neuron.reset_peak_memory_stats()
         got = compiled(x, w, scale)
-        torch.neuron.synchronize()
-        assert torch.neuron.max_memory_allocated() - before < w.numel()
+        if m < 10:
+            before = torch.neuron.memory_allocated()
+            torch.neuron.reset_peak_memory_stats()
+            compiled(x, w, scale)
+            assert torch.neuron.max_memory_allocated() - before < w.numel() / 2
         for a, b in zip(got, f(x.cpu(), w.cpu(), scale.cpu())):
             rounding = 1e-5 if dtype == torch.float32 else 1e-2
             torch.testing.assert_close(a.cpu(), b, rtol=rounding, atol=rounding * b.abs().max().item())

@@ -228,11 +228,13 @@ tnx_value tnx_b_index(tnx_builder *b, tnx_value x, const tnx_value *index, const
   return tnx_b_node(b, TNX_OP_INDEX, in, (uint32_t)n + 1, ints, (uint32_t)n, NULL, 0, &type, 1);
 }
 
-static tnx_value indexed_update(tnx_builder *b, tnx_op op, tnx_value base, const tnx_value *rest, int n_rest, const tnx_dim *ints, uint32_t n_ints) {
-  tnx_value in[TNX_MAX_RANK + 2] = {base};
-  for (int i = 0; i < n_rest; i++) in[i + 1] = rest[i];
-  tnx_type type = {(uint8_t)tnx_b_dtype(b, base), (uint8_t)tnx_b_rank(b, base), tnx_b_sizes(b, base)};
-  return tnx_b_node(b, op, in, (uint32_t)n_rest + 1, ints, n_ints, NULL, 0, &type, 1);
+/* Sums and products of halves are kept in float32 and rounded once. rest: indices and, at `source`, what is written. */
+static tnx_value indexed_update(tnx_builder *b, tnx_op op, tnx_value base, const tnx_value *rest, int n_rest, int source, int mode, const tnx_dim *ints, uint32_t n_ints) {
+  tnx_dtype t = tnx_b_dtype(b, base), acc = mode == 1 || mode == 2 ? tnx_acc_of(t) : t;
+  tnx_value in[TNX_MAX_RANK + 2] = {tnx_b_convert(b, base, acc)};
+  for (int i = 0; i < n_rest; i++) in[i + 1] = i == source ? tnx_b_convert(b, rest[i], acc) : rest[i];
+  tnx_type type = {(uint8_t)acc, (uint8_t)tnx_b_rank(b, base), tnx_b_sizes(b, base)};
+  return b->status == TNX_OK ? tnx_b_convert(b, tnx_b_node(b, op, in, (uint32_t)n_rest + 1, ints, n_ints, NULL, 0, &type, 1), t) : 0;
 }
 
 tnx_value tnx_b_scatter(tnx_builder *b, tnx_value base, tnx_value index, tnx_value src, int dim, int mode) {
@@ -248,7 +250,7 @@ tnx_value tnx_b_scatter(tnx_builder *b, tnx_value base, tnx_value index, tnx_val
   for (int i = 0; i < rank; i++)
     if (tnx_b_size(b, src, i) != tnx_b_size(b, index, i)) src = tnx_b_slice(b, src, i, 0, tnx_b_size(b, index, i), 1);
   tnx_value rest[2] = {index, tnx_b_convert(b, src, tnx_b_dtype(b, base))};
-  return b->status == TNX_OK ? indexed_update(b, TNX_OP_SCATTER, base, rest, 2, ints, 2) : 0;
+  return indexed_update(b, TNX_OP_SCATTER, base, rest, 2, 1, mode, ints, 2);
 }
 
 tnx_value tnx_b_put(tnx_builder *b, tnx_value base, tnx_value index, tnx_value src, int dim, int mode) {
@@ -260,7 +262,7 @@ tnx_value tnx_b_put(tnx_builder *b, tnx_value base, tnx_value index, tnx_value s
     if (differ(tnx_b_size(b, src, i), i == dim ? tnx_b_size(b, index, 0) : tnx_b_size(b, base, i)))
       return tnx_b_fail(b, TNX_SHAPE, "source and destination sizes do not match at dimension %d", i);
   tnx_value rest[2] = {index, tnx_b_convert(b, src, tnx_b_dtype(b, base))};
-  return b->status == TNX_OK ? indexed_update(b, TNX_OP_PUT, base, rest, 2, ints, 2) : 0;
+  return indexed_update(b, TNX_OP_PUT, base, rest, 2, 1, mode, ints, 2);
 }
 
 tnx_value tnx_b_index_put(tnx_builder *b, tnx_value base, tnx_value src, const tnx_value *index, const int *dims, int n, int mode) {
@@ -276,7 +278,7 @@ tnx_value tnx_b_index_put(tnx_builder *b, tnx_value base, tnx_value src, const t
   int rank = replaced(b, base, dims[0], n, index[0], sizes);
   if (rank < 0) return 0;
   rest[0] = tnx_b_broadcast_to(b, tnx_b_convert(b, src, tnx_b_dtype(b, base)), rank, sizes);
-  return b->status == TNX_OK ? indexed_update(b, TNX_OP_INDEX_PUT, base, rest, n + 1, ints, (uint32_t)n + 1) : 0;
+  return indexed_update(b, TNX_OP_INDEX_PUT, base, rest, n + 1, 0, mode, ints, (uint32_t)n + 1);
 }
 
 /* ---- products ---- */
