@@ -14,6 +14,7 @@ from collections.abc import Callable
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
+from torch._higher_order_ops.out_dtype import out_dtype, out_dtype_fallback
 from torch._prims import rng_prims
 
 from .. import _C
@@ -24,12 +25,19 @@ _KNOWN_OPTIONS = {"model_name", "fallback_execution"}
 _graph_ids = itertools.count()
 
 
+def _out_dtype(op: torch._ops.OpOverload, dtype: torch.dtype, *args):
+    """An operator whose result has another dtype than its operands: PyTorch's own reading, in which a product of int8 matrices is `_int_mm` on devices it names."""
+    if op is torch.ops.aten.mm.default and dtype == torch.int32 and all(a.dtype == torch.int8 for a in args):
+        return torch.ops.aten._int_mm(*args)
+    return out_dtype_fallback(op, dtype, *args)
+
+
 @functools.cache
 def decompositions() -> dict[Any, Callable]:
     """PyTorch's core decompositions, without the operators that have a row: composites stay whole."""
     table = torch._decomp.core_aten_decompositions()
     extra = torch._decomp.get_decompositions([torch.ops.aten.addr, torch.ops.aten.embedding_dense_backward])
-    both = {**dict(table.items()), **extra}
+    both = {**dict(table.items()), **extra, out_dtype: _out_dtype}
     return {op: fn for op, fn in both.items() if not (isinstance(op, torch._ops.OpOverload) and op.namespace == "aten" and _C.has_row(row_name(op)))}
 
 
