@@ -4,6 +4,7 @@ import pytest
 import torch
 
 torch_neuronx = pytest.importorskip("torch_neuronx")
+import referee  # noqa: E402
 from torch._higher_order_ops.out_dtype import out_dtype  # noqa: E402
 
 aten = torch.ops.aten
@@ -107,3 +108,23 @@ def test_scaled_product(dtype, scales, out):
     torch.testing.assert_close(got.cpu(), want, rtol=1e-2 if out == torch.bfloat16 else 1e-5, atol=1e-4)
     if scales == "tensor":
         torch.testing.assert_close(got.cpu(), torch._scaled_mm(a, b, sa, sb, bias=bias, out_dtype=out), rtol=1e-2 if out == torch.bfloat16 else 1e-5, atol=1e-4)
+
+
+@pytest.mark.skipif(not referee.available(), reason="jax is not installed")
+def test_stablehlo():
+    """XLA reads packed numbers as the device does."""
+    torch.manual_seed(0)
+    numbers, scales, w = int4_weight(8, 64, 32, torch.float32)
+    half, x = numbers[:, ::2] << 4 | numbers[:, 1::2], torch.randn(3, 64)
+    a, b, one = torch.randn(4, 8).to(FLOAT8[0]), torch.randn(8, 4).to(FLOAT8[0]), torch.tensor(0.5)
+
+    def by_xla(name, operands, *rest):
+        builder = torch_neuronx._C.GraphBuilder(name)
+        values = [builder.input(t.dtype, list(t.shape), list(t.stride()), False) if isinstance(t, torch.Tensor) else t for t in operands]
+        builder.output(builder.call(name, (*values, *rest), {}, None)[0], None, None)
+        return referee.to_torch(referee.run(builder.text("stablehlo"), *[referee.to_numpy(t) for t in operands if isinstance(t, torch.Tensor)])[0])
+
+    packed = by_xla("_convert_weight_to_int4pack", (half, 2))
+    assert torch.equal(packed, aten._convert_weight_to_int4pack(half.to("neuron"), 2).cpu())
+    torch.testing.assert_close(by_xla("_weight_int4pack_mm", (x, packed, 32, scales)), x @ w.t(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(by_xla("_scaled_mm", (a, b, one, one), None, None, torch.float32), a.float() @ b.float() / 4, rtol=1e-4, atol=1e-4)
