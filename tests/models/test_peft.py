@@ -108,7 +108,7 @@ METHODS = {
 }
 UNMERGED = ("prompt", "prefix", "p-tuning")  # what they learn is tokens, not weights
 STEEP = ("RandLoRA", "AdaLoRA")  # with steps of the usual size, float32 and float64 part on the CPU too
-UNLEAN = ("LoRA, PiSSA", "LoRA, OLoRA")  # their start is a decomposition of the weights: none of an adapter made on the meta device, on any device
+UNLEAN = ("LoRA, PiSSA", "LoRA, OLoRA", "AdaLoRA")  # what they are made from is not there on the meta device, wherever the model is
 
 
 @pytest.mark.parametrize("config", METHODS.values(), ids=METHODS)
