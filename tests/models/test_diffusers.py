@@ -114,6 +114,38 @@ def wan_image():
     return wan(in_channels=36, image_dim=16, added_kv_proj_dim=24) | dict(image_processor=processor, image_encoder=encoder)
 
 
+def stable_audio():
+    heads = dict(num_layers=2, attention_head_dim=4, num_attention_heads=4, num_key_value_attention_heads=2, cross_attention_dim=4, cross_attention_input_dim=4)
+    rates = dict(downsampling_ratios=[1, 2], channel_multiples=[2, 4], sampling_rate=16)
+    return dict(
+        transformer=diffusers.StableAudioDiTModel(sample_size=16, in_channels=3, out_channels=3, time_proj_dim=8, global_states_input_dim=8, **heads).eval(),
+        vae=diffusers.AutoencoderOobleck(encoder_hidden_size=6, decoder_channels=3, decoder_input_channels=3, audio_channels=2, **rates).eval(),
+        text_encoder=t5(), tokenizer=tokenizer(), scheduler=diffusers.EDMDPMSolverMultistepScheduler(),
+        projection_model=diffusers.StableAudioProjectionModel(text_encoder_dim=32, conditioning_dim=4, min_value=0, max_value=32).eval(),
+    )  # fmt: skip
+
+
+def audioldm2():
+    text = dict(hidden_size=8, intermediate_size=37, num_attention_heads=1, num_hidden_layers=1, vocab_size=20, projection_dim=16, pad_token_id=0)
+    sound = dict(spec_size=8, window_size=4, num_mel_bins=8, depths=[1, 1], num_attention_heads=[1, 1], num_hidden_layers=1, hidden_size=192, patch_size=2)
+    mel = dict(model_in_dim=8, sampling_rate=16000, upsample_initial_channel=16, upsample_rates=[2, 2], upsample_kernel_sizes=[4, 4])
+    return dict(
+        unet=diffusers.AudioLDM2UNet2DConditionModel(
+            block_out_channels=(8, 16), layers_per_block=1, norm_num_groups=4, sample_size=16, in_channels=4, out_channels=4,
+            cross_attention_dim=((None, 16, 32),) * 2,  # itself, the language model, T5
+            down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+        ).eval(),
+        vae=vae(in_channels=1, out_channels=1), scheduler=diffusers.DDIMScheduler(),
+        text_encoder=transformers.ClapModel(
+            transformers.ClapConfig(text_config=text, audio_config=sound | dict(projection_dim=16, patch_stride=2, patch_embed_input_channels=4), projection_dim=16)
+        ).eval(),
+        tokenizer=tokenizer(), text_encoder_2=t5(), tokenizer_2=tokenizer(), feature_extractor=transformers.ClapFeatureExtractor(),
+        language_model=transformers.GPT2LMHeadModel(transformers.GPT2Config(n_embd=16, n_head=2, n_layer=1, vocab_size=20, n_positions=99)).eval(),
+        projection_model=diffusers.AudioLDM2ProjectionModel(text_encoder_dim=16, text_encoder_1_dim=32, langauge_model_dim=16).eval(),
+        vocoder=transformers.SpeechT5HifiGan(transformers.SpeechT5HifiGanConfig(**mel, normalize_before=False, initializer_range=0.2)).eval(),
+    )  # fmt: skip
+
+
 def controlled(family, kind, **more):
     """The components and a control net, whose last layers are not zero as they are before training."""
 
@@ -162,6 +194,8 @@ PIPELINES = {
     "PixArtSigmaPipeline": (lambda: pixart(False), SQUARE),
     "WanPipeline": (wan, VIDEO),
     "WanImageToVideoPipeline": (wan_image, VIDEO | TOLD | dict(image=IMAGE[..., :16, :16])),
+    "StableAudioPipeline": (stable_audio, dict(audio_end_in_s=1.0)),
+    "AudioLDM2Pipeline": (audioldm2, dict(transcription=PROMPT, audio_length_in_s=0.002, max_new_tokens=8)),
     "WanVideoToVideoPipeline": (wan, TOLD | dict(video=FRAMES, height=16, width=16, strength=0.7)),
 }
 
@@ -178,9 +212,7 @@ def picture(pipe, **more):
     call = dict(prompt=PROMPT, num_inference_steps=3, output_type="pt", generator=torch.Generator("cpu").manual_seed(0))
     call |= PIPELINES[type(pipe).__name__][1] | more
     device = pipe._execution_device
-    result = pipe(**{name: value.to(device) if name.endswith("embeds") else value for name, value in call.items()})[0]
-    assert result.device.type == device.type
-    return result.float().cpu()
+    return pipe(**{name: value.to(device) if name.endswith("embeds") else value for name, value in call.items()})[0].float().cpu()
 
 
 @pytest.fixture(autouse=True)
