@@ -78,21 +78,18 @@ def cpu(folder, tmp_path_factory):
         yield openai.OpenAI(base_url=f"{url}/v1", api_key="none", timeout=120, max_retries=0)
 
 
-# Continuous batching computes on a stream that does not wait for the one its inputs are filled on (test_generation.py): NEURON_LAUNCH_BLOCKING keeps them in order.
 WAYS = {
-    "by name": (["--device", "neuron"], {}),
-    "by number": (["--device", "0"], {}),
-    "compiled": (["--device", "neuron", "--compile"], {}),
-    "continuous batching": (["--device", "neuron", "--continuous-batching", "--cb-num-blocks", "64", "--cb-block-size", "16", "--cb-max-batch-tokens", "64"],
-                            dict(NEURON_LAUNCH_BLOCKING="1")),
+    "by name": ["--device", "neuron"],
+    "by number": ["--device", "0"],
+    "compiled": ["--device", "neuron", "--compile"],
+    "continuous batching": ["--device", "neuron", "--continuous-batching", "--cb-num-blocks", "64", "--cb-block-size", "16", "--cb-max-batch-tokens", "64"],
 }
 
 
 @pytest.fixture(scope="module", params=WAYS.values(), ids=WAYS)
 def neuron(request, folder, tmp_path_factory):
-    words, env = request.param
     log = tmp_path_factory.mktemp("neuron") / "log"
-    with serving(folder, *words, log=log, TNX_LOG="plan", **env) as url:
+    with serving(folder, *request.param, log=log, TNX_LOG="plan") as url:
         yield openai.OpenAI(base_url=f"{url}/v1", api_key="none", timeout=300, max_retries=0)
     assert "tnx" in log.read_text()  # it planned: the device has been at work
 
@@ -154,9 +151,8 @@ def test_several_at_a_time(cpu, neuron, folder):
 def test_sampling(folder, tmp_path, way):
     """A seed means the same answer, unless batches are on their way already; another seed another. (A server of its own: with continuous batching the first request
     says for all whether they sample.)"""
-    words, env = WAYS[way]
     sampled = dict(generation_config=json.dumps(dict(do_sample=True, max_new_tokens=24, eos_token_id=None)))
-    with serving(folder, *words, log=tmp_path / "log", **env) as url:
+    with serving(folder, *WAYS[way], log=tmp_path / "log") as url:
         client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", timeout=300, max_retries=0)
         a, b, c = (answer(client, folder, temperature=1.0, seed=seed, extra_body=sampled).choices[0].message.content for seed in (1, 1, 2))
     assert b != c and (a == b or way == "continuous batching")
