@@ -1,9 +1,8 @@
 """Models come to the device by every road that Transformers, Accelerate and safetensors offer, and answer there as on the CPU, without fallbacks.
 
-Two roads are closed by lists of devices inside the libraries, which nothing of a device's own can extend:
-- Accelerate's `get_max_memory` knows no neuron device: `device_map="auto"` finds none and means the CPU. `max_memory={0: ...}` names the devices, and it works.
-- safetensors takes "cpu", "cuda", ... and numbers for a device: 0 is the first neuron device, the word "neuron" is refused. That concerns all that loads through it:
-  `load_checkpoint_and_dispatch`, and `from_pretrained` with "disk" in the map. (`from_pretrained` otherwise reads to the CPU first and takes any spelling.)
+Accelerate's `get_max_memory` asks a list of devices that neuron is not on; torch_neuronx/patches/accelerate.py answers for it. One road is closed by such a list, which
+nothing of a device's own can extend: safetensors takes "cpu", "cuda", ... and numbers for a device. 0 is the first neuron device, the word "neuron" is refused, which
+concerns all that loads through it: `load_checkpoint_and_dispatch`, and `from_pretrained` with "disk" in the map. (`from_pretrained` otherwise reads to the CPU first.)
 """
 
 import copy
@@ -131,9 +130,12 @@ def test_strategies(original, folder, strategy):
     check(model, original, ("neuron", "meta"))
 
 
-def test_free_memory_as_the_limit(original, folder):
-    """What a user writes who wants all there is."""
-    check(AutoModelForCausalLM.from_pretrained(folder, device_map="auto", max_memory={0: torch.neuron.mem_get_info(0)[0]}), original)
+@pytest.mark.parametrize("strategy", ["auto", "balanced", "balanced_low_0", "sequential"])
+def test_all_memory_there_is(original, folder, strategy):
+    check(AutoModelForCausalLM.from_pretrained(folder, device_map=strategy), original)
+    assert set(accelerate.infer_auto_device_map(empty(original.config)).values()) == {0}
+    assert accelerate.utils.get_max_memory() == {0: torch.neuron.mem_get_info(0)[0]}
+    assert accelerate.utils.get_max_memory({0: "1KB", "cpu": 5}) == {0: 1000, "cpu": 5}
 
 
 def test_several_devices(folder, run_python):
@@ -143,7 +145,7 @@ def test_several_devices(folder, run_python):
         load = lambda **options: transformers.AutoModelForCausalLM.from_pretrained({str(folder)!r}, **options)
         ids = torch.arange(3, 80, 7)[None]
         want = load()(ids).logits
-        for options in (dict(device_map={layers("neuron:1", "neuron:0")}), dict(device_map={layers(1, 0)}),
+        for options in (dict(device_map={layers("neuron:1", "neuron:0")}), dict(device_map={layers(1, 0)}), dict(device_map="auto"), dict(device_map="balanced"),
                         dict(device_map="balanced", max_memory={{0: "1GB", 1: "1GB"}}), dict(device_map="auto", max_memory={{0: "110KB", 1: "1GB"}})):
             model = load(**options)
             assert {{str(p.device) for p in model.parameters()}} == {{"neuron:0", "neuron:1"}}, model.hf_device_map

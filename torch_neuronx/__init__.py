@@ -99,4 +99,8 @@ if _registered:
 
     _after_import("torch._dynamo.device_interface", _register_interface)
 
+    from . import patches as _patches  # noqa: E402
+
+    _patches.install()
+
 __version__ = "0.1.0"

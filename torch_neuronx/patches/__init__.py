@@ -1,0 +1,13 @@
+"""What other libraries have to be told for want of a hook of theirs: one file for each library, with the versions it is for and the upstream change it waits for.
+
+Nothing is imported here: a patch is made when a program imports the library.
+"""
+
+from __future__ import annotations
+
+from .._import_hook import after_import
+from . import accelerate
+
+
+def install() -> None:
+    after_import("accelerate.utils.modeling", accelerate.patch)
