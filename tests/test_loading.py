@@ -1,8 +1,9 @@
 """Models come to the device by every road that Transformers, Accelerate and safetensors offer, and answer there as on the CPU, without fallbacks.
 
-Accelerate's `get_max_memory` asks a list of devices that neuron is not on; torch_neuronx/patches/accelerate.py answers for it. One road is closed by such a list, which
-nothing of a device's own can extend: safetensors takes "cpu", "cuda", ... and numbers for a device. 0 is the first neuron device, the word "neuron" is refused, which
-concerns all that loads through it: `load_checkpoint_and_dispatch`, and `from_pretrained` with "disk" in the map. (`from_pretrained` otherwise reads to the CPU first.)
+Accelerate's `get_max_memory` asks a list of devices that neuron is not on; torch_neuronx/patches/accelerate.py answers for it. One road is closed by such a
+list, which nothing of a device's own can extend: safetensors takes "cpu", "cuda", ... and numbers for a device. 0 is the first neuron device, the word "neuron"
+is refused, which concerns all that loads through it: `load_checkpoint_and_dispatch`, and `from_pretrained` with "disk" in the map. (`from_pretrained` otherwise
+reads to the CPU first.)
 """
 
 import copy
