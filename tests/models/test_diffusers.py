@@ -296,6 +296,32 @@ def test_compiled_denoiser(name):
     assert_same(picture(made), want)
 
 
+@families
+def test_autocast(name):
+    """Weights in float32, products in bfloat16."""
+
+    def made(device):
+        with torch.autocast(device, torch.bfloat16):
+            return picture(pipeline(name, device))
+
+    exact, theirs, ours = picture(pipeline(name)), made("cpu"), made("neuron")
+    assert (ours - exact).abs().mean() <= 1.5 * (theirs - exact).abs().mean()
+
+
+@pytest.mark.parametrize("name", [FAMILIES[0], "FluxPipeline"])
+def test_compiled_for_many_sizes(name):
+    """The first size is compiled as it is, the second with sizes that are symbols; the third compiles nothing."""
+    made, cpu = pipeline(name, "neuron"), pipeline(name)
+    model = getattr(made, denoiser(made))
+    model.compile(backend="neuron")
+    torch._dynamo.utils.counters.clear()
+    for height, width in ((32, 32), (48, 64), (64, 48)):
+        compilations = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+        size = dict(height=height, width=width)
+        assert_same(picture(made, **size), picture(cpu, **size))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == compilations
+
+
 @pytest.mark.parametrize("name", [FAMILIES[0], FAMILIES[1], "FluxPipeline", "WanPipeline"])  # the others do not say what is repeated in them
 def test_compiled_blocks(name):
     made, want = pipeline(name, "neuron"), picture(pipeline(name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import itertools
 import os
@@ -16,6 +17,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._higher_order_ops.out_dtype import out_dtype, out_dtype_fallback
 from torch._prims import rng_prims
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
 from .. import _C
 from .importer import Importer, Program, Unsupported, row_name
@@ -115,34 +117,83 @@ def _eager(gm: torch.fx.GraphModule, why: str) -> Callable:
     from torch._dynamo.utils import counters
 
     counters["neuron"]["eager_graphs"] += 1
+    for node in gm.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
+        node.target = torch.ops.aten.reshape.default  # an operator's strides need not be those of its Meta kernel, which the view was traced for
+    gm.recompile()
     return make_boxed_func(gm.forward)
 
 
+class _Sizes(torch.fx.Interpreter):
+    """Writes into the nodes of a graph what is known about their values for given arguments."""
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        n.meta["val"] = result = super().run_node(n)
+        return result
+
+
+def _specialised(gm: torch.fx.GraphModule, build: Callable[[torch.fx.GraphModule], Callable], why: str) -> Callable:
+    """A graph with symbolic sizes that has no plan for all of them (convolutions have none): a plan for each, made when it is met."""
+    from torch._dynamo.utils import counters
+
+    kept: dict[tuple, Callable] = {}
+
+    def plan(args: list[Any]) -> Callable:
+        counters["neuron"]["specialised_graphs"] += 1
+        static = torch.fx.GraphModule(gm, copy.deepcopy(gm.graph))
+        with FakeTensorMode() as mode:
+            try:
+                _Sizes(static).run(*[mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args])
+                return build(static)
+            except (Unsupported, NotImplementedError, DynamicOutputShapeException, DataDependentOutputException) as e:
+                return _eager(gm, f"{why}; {e}".split("\n")[0])
+
+    def call(args: list[Any]) -> list[Any]:
+        key = tuple((a.shape, a.stride()) if isinstance(a, torch.Tensor) else a for a in args)
+        if key not in kept:
+            if len(kept) == 64:
+                del kept[next(iter(kept))]
+            kept[key] = plan(args)
+        return kept[key](args)
+
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call
+
+
+def _is_symbolic(gm: torch.fx.GraphModule) -> bool:
+    values = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
+    return any(isinstance(s, torch.SymInt) for v in values for s in (v.shape if isinstance(v, torch.Tensor) else (v,)))
+
+
 def _compile(gm: torch.fx.GraphModule, example_inputs: Any, *, kind: str, model_name: str | None, fallback: bool) -> Callable:
-    graph_id = next(_graph_ids)
     model = model_name or get_model_name()
-    name = f"{model}_{graph_id}_{kind}"
-    begin = time.perf_counter_ns()
-    try:
+
+    def build(gm: torch.fx.GraphModule) -> Callable:
+        graph_id = next(_graph_ids)
+        name = f"{model}_{graph_id}_{kind}"
+        begin = time.perf_counter_ns()
         program = Importer(name).run(gm)
+        total = time.perf_counter_ns() - begin
+        record(
+            NeuronCompilationMetrics(
+                graph_id=graph_id,
+                graph_name=name,
+                model_name=model,
+                has_collectives=False,
+                graph_node_count=program.n_nodes,
+                torch_neuronx_lower_us=(total - program.plan.compile_ns) / 1e3,
+                torch_neuronx_compile_us=program.plan.compile_ns / 1e3,
+                dynamic=bool(program.symbols),
+            )
+        )
+        return _executor(program)
+
+    try:
+        return build(gm)
     except (Unsupported, NotImplementedError) as e:
         if not fallback:
             raise
-        return _eager(gm, str(e).split("\n")[0])
-    total = time.perf_counter_ns() - begin
-    record(
-        NeuronCompilationMetrics(
-            graph_id=graph_id,
-            graph_name=name,
-            model_name=model,
-            has_collectives=False,
-            graph_node_count=program.n_nodes,
-            torch_neuronx_lower_us=(total - program.plan.compile_ns) / 1e3,
-            torch_neuronx_compile_us=program.plan.compile_ns / 1e3,
-            dynamic=bool(program.symbols),
-        )
-    )
-    return _executor(program)
+        why = str(e).split("\n")[0]
+        return _specialised(gm, build, why) if _is_symbolic(gm) else _eager(gm, why)
 
 
 def _uses_neuron(gm: torch.fx.GraphModule, example_inputs: Any) -> bool:
