@@ -232,6 +232,21 @@ def test_random_numbers_are_those_of_eager():
     assert not torch.equal(again[1].cpu(), got[1].cpu())
 
 
+def test_convolutions_of_symbolic_sizes_get_a_plan_for_each_size():
+    torch.manual_seed(0)
+    cpu = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.SiLU(), torch.nn.MaxPool2d(2), torch.nn.Conv2d(8, 4, 3, stride=2, padding=1))
+    device = copy.deepcopy(cpu).to("neuron")
+    compiled = torch.compile(device, backend="neuron", dynamic=True, options={"fallback_execution": False})
+    for size in ((2, 3, 16, 12), (5, 3, 20, 24), (2, 3, 16, 12), (4, 3, 18, 30)):
+        x = torch.randn(size)
+        both = [(model, x.to(where).requires_grad_()) for model, where in ((cpu, "cpu"), (compiled, "neuron"))]
+        want, got = ((y := model(t), *torch.autograd.grad(y.square().sum(), [t, *model.parameters()])) for model, t in both)
+        for w, g in zip(want, got, strict=True):
+            torch.testing.assert_close(g.cpu(), w, rtol=1e-4, atol=1e-4)
+    assert counters["stats"]["unique_graphs"] == 1
+    assert counters["neuron"]["specialised_graphs"] == 2 * 3 and not counters["neuron"]["eager_graphs"]
+
+
 def test_a_graph_that_is_not_covered_runs_by_operator_with_a_warning():
     def f(x):
         return torch.fake_quantize_per_tensor_affine(x + 1, 0.1, 0, -128, 127)
@@ -348,6 +363,21 @@ def test_checkpointed_regions_draw_the_same_numbers_again(dynamic):
         assert [m.graph_name.rsplit("_", 1)[1] for m in get_dynamo_metrics()] == ["forward", "backward"]
         for w, g in zip(want, got):
             torch.testing.assert_close(g, w, rtol=1e-4, atol=1e-5)
+
+
+def test_views_of_a_graph_that_runs_by_operator():
+    """Tracing takes attention's result to be laid out as its query, so that merging the heads is a view."""
+
+    def f(q):
+        heads = q.view(2, 5, 2, 8).transpose(1, 2)
+        x = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2).reshape(2, 5, 16)
+        return torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -128, 127)
+
+    q = torch.randn(2, 5, 16)
+    with pytest.warns(UserWarning, match="operator by operator"):
+        got = torch.compile(f, backend="neuron")(q.to("neuron"))
+    torch.testing.assert_close(got.cpu(), f(q))
+    torch_neuronx.clear_op_tracking()  # it is a counted fallback
 
 
 def test_checkpointed_regions_that_run_by_operator(monkeypatch):

@@ -17,7 +17,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._higher_order_ops.out_dtype import out_dtype, out_dtype_fallback
 from torch._prims import rng_prims
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .. import _C
 from .importer import Importer, Program, Unsupported, row_name
@@ -131,7 +131,7 @@ class _Sizes(torch.fx.Interpreter):
         return result
 
 
-def _specialised(gm: torch.fx.GraphModule, build: Callable[[torch.fx.GraphModule], Callable], why: str) -> Callable:
+def _specialised(gm: torch.fx.GraphModule, build: Callable[[torch.fx.GraphModule], Callable], why: str, fallback: bool) -> Callable:
     """A graph with symbolic sizes that has no plan for all of them (convolutions have none): a plan for each, made when it is met."""
     from torch._dynamo.utils import counters
 
@@ -144,7 +144,9 @@ def _specialised(gm: torch.fx.GraphModule, build: Callable[[torch.fx.GraphModule
             try:
                 _Sizes(static).run(*[mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args])
                 return build(static)
-            except (Unsupported, NotImplementedError, DynamicOutputShapeException, DataDependentOutputException) as e:
+            except Exception as e:  # not covered, or fake tensors refuse it in one of their many ways
+                if not fallback:
+                    raise
                 return _eager(gm, f"{why}; {e}".split("\n")[0])
 
     def call(args: list[Any]) -> list[Any]:
@@ -190,10 +192,12 @@ def _compile(gm: torch.fx.GraphModule, example_inputs: Any, *, kind: str, model_
     try:
         return build(gm)
     except (Unsupported, NotImplementedError) as e:
+        why = str(e).split("\n")[0]
+        if _is_symbolic(gm):
+            return _specialised(gm, build, why, fallback)
         if not fallback:
             raise
-        why = str(e).split("\n")[0]
-        return _specialised(gm, build, why) if _is_symbolic(gm) else _eager(gm, why)
+        return _eager(gm, why)
 
 
 def _uses_neuron(gm: torch.fx.GraphModule, example_inputs: Any) -> bool:
