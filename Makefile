@@ -16,11 +16,11 @@ override PROMPT := $(value PROMPT)
 override DATASET := $(value DATASET)
 PY := "$$VENV/bin/python"
 
-.PHONY: help setup build generate finetune test test-c test-python test-models test-sanitize fuzz operators-page bench lint wheel clean
+.PHONY: help setup build generate finetune test test-c test-python test-models test-sanitize fuzz operators-page architectures-page bench lint wheel clean
 .NOTPARALLEL:
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F':.*## ' '{ printf "  make %-15s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F':.*## ' '{ printf "  make %-18s %s\n", $$1, $$2 }'
 
 setup: ## virtual environment, packages, build
 	@scripts/setup.sh run
@@ -58,6 +58,10 @@ test-sanitize: setup ## C tests under ASan + UBSan, then under TSan
 
 operators-page: setup ## docs/operators.md: each operator's state, dtypes and StableHLO, measured
 	@PYTHONPATH=tests $(PY) tests/operators_page.py $(ARGS)
+
+architectures-page: ## docs/architectures.md: each causal language model of Transformers, measured (ARGS="--modes static")
+	@scripts/setup.sh run test finetune libraries
+	@OMP_NUM_THREADS=1 $(PY) tests/models/architectures_page.py $(ARGS)
 
 bench: ## compares with PyTorch CPU, Inductor, llama.cpp and the memory's limit
 	@scripts/setup.sh run bench

@@ -6,7 +6,6 @@ cache, or compiles again. test_architectures.py asserts it, architectures_page.p
 
 import copy
 import dataclasses
-import inspect
 import os
 import re
 from concurrent.futures import ProcessPoolExecutor
@@ -106,7 +105,7 @@ def sizes(kind):
     kinds = [repr([value[i] for value in by_layer.values()]) for i in range(count)]
     kept = sorted({kinds.index(each) for each in kinds})[:6]
     kept = [0, 1] if len(kept) == 1 else kept
-    latent = "kv_lora_rank" in fields  # heads are made from one latent vector: no groups
+    small = SIZES | (dict(num_key_value_heads=4) if "kv_lora_rank" in fields else {})  # heads made from one latent vector: no groups
     chosen, special = {}, VOCABULARY
     for name, value in fields.items():
         if name in kind.sub_configs:
@@ -119,23 +118,21 @@ def sizes(kind):
         elif name in INDICES and value and kept:
             chosen[name] = [kept.index(i) for i in value if i in kept]
         elif name in by_layer:
-            chosen[name] = [SIZES.get(name, value[i]) for i in kept]
+            chosen[name] = [small.get(name, value[i]) for i in kept]
         elif name.startswith("rope_") and isinstance(value, dict):
             chosen[name] = {key: 32 if key == "original_max_position_embeddings" else item for key, item in value.items() if key != "mrope_section"}
         elif name in ("initializer_range", "init_std", "embedding_initializer_range", "embed_init_std", "initializer_factor"):
             chosen[name] = 0.15
         elif name == "is_decoder":
             chosen[name] = True
-        elif name == "num_key_value_heads" and latent:
-            chosen[name] = 4
         elif value is None and name in ("head_dim", "num_key_value_heads"):
-            chosen[name] = SIZES[name]
-        elif type(value) is int and value > 0 and name in SIZES and not (value == 1 and name in ("n_group", "num_expert_group")):
-            chosen[name] = len(kept) if name in LAYERS and kept else SIZES[name]
+            chosen[name] = small[name]
+        elif type(value) is int and value > 0 and name in small and not (value == 1 and name in ("n_group", "num_expert_group")):
+            chosen[name] = len(kept) if name in LAYERS and kept else small[name]
     if spec := default.get("_heterogeneity_spec"):  # what differs from layer to layer without being a list
         layers = {kept.index(i): values for i, values in spec.per_layer_overrides.items() if i in kept}
         chosen["per_layer_config"] = {
-            i: {name: 2 * SIZES[name] if name == "head_dim" else SIZES.get(name, value) for name, value in values.items()} for i, values in layers.items()
+            i: {name: 2 * small[name] if name == "head_dim" else small.get(name, value) for name, value in values.items()} for i, values in layers.items()
         }
     return chosen | own
 
@@ -162,8 +159,8 @@ def build(model_type, dtype=torch.float32, **values):
                 p.nan_to_num_(0, 0, 0).clamp_(-100, 100).add_(torch.randn(p.shape), alpha=0.05)
     start = VOCABULARY if model_type.startswith("musicgen") else 1  # its codebooks have a token of their own for it
     model.generation_config = transformers.GenerationConfig(
-        max_new_tokens=NEW, do_sample=False, pad_token_id=0, bos_token_id=1, decoder_start_token_id=start, num_assistant_tokens=3,
-        num_assistant_tokens_schedule="constant",
+        max_new_tokens=NEW, do_sample=False, num_beams=1, num_return_sequences=1, pad_token_id=0, bos_token_id=1, decoder_start_token_id=start,
+        num_assistant_tokens=3, num_assistant_tokens_schedule="constant",
     )  # fmt: skip
     return model
 

@@ -1,0 +1,26 @@
+"""Every causal language model of Transformers on the device, in each mode, in float32: `-k llama`, `-k "static and gpt2"`.
+
+docs/architectures.md is the table of the same (`make architectures-page`). A case that the CPU itself cannot do is skipped, with the reason.
+"""
+
+import pytest
+
+pytest.importorskip("transformers")
+from architectures import MODES, NAMES, Examiner  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def examine():
+    """In a process of its own: a crash is one failure, and the next case has a new process."""
+    examiner = Examiner()
+    yield examiner
+    examiner.close()
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "bfloat16"])
+@pytest.mark.parametrize("model_type", NAMES)
+def test_architecture(examine, model_type, mode):
+    verdict, reason = examine(model_type, mode)
+    if verdict == "CPU cannot":
+        pytest.skip(f"the CPU cannot: {reason}")
+    assert verdict == "pass", reason
