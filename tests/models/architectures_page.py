@@ -9,13 +9,14 @@ The page is written after each case, so a run that is stopped leaves what it mea
 
 import argparse
 import os
+import re
 import sys
 from collections import Counter
 from pathlib import Path
 
 import torch
 import transformers
-from architectures import MODES, NAMES, Examiner
+from architectures import CANNOT, MODES, NAMES, Examiner
 from tqdm import tqdm
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "architectures.md"
@@ -26,7 +27,7 @@ MEANING = {
     "generate": "greedy, 8 new tokens, dynamic cache, two prompts of which one is padded on the left: the CPU's tokens",
     "static": '`cache_implementation="static"` and `CompileConfig(backend="neuron")`: the CPU\'s tokens in two calls, the second of which compiles nothing',
 }
-CPU, MISSING = "CPU cannot", "not run"
+MISSING = ("not run", "")
 
 
 def read(text):
@@ -41,7 +42,7 @@ def read(text):
 
 def write(results):
     modes = [mode for mode in MEANING if any(key[1] == mode for key in results)]
-    counts = {mode: Counter(results.get((name, mode), (MISSING,))[0] for name in NAMES) for mode in modes}
+    counts = {mode: Counter(results.get((name, mode), MISSING)[0] for name in NAMES) for mode in modes}
     out = [
         "# Architectures",
         "",
@@ -52,16 +53,17 @@ def write(results):
         "",
         "| mode | pass | fail | CPU cannot | what is compared |",
         "| --- | --- | --- | --- | --- |",
-        *(f"| {mode} | {counts[mode]['pass']} | {counts[mode]['fail']} | {counts[mode][CPU]} | {MEANING[mode]} |" for mode in modes),
+        *(f"| {mode} | {counts[mode]['pass']} | {counts[mode]['fail']} | {counts[mode][CANNOT]} | {MEANING[mode]} |" for mode in modes),
         "",
         "*CPU cannot*: PyTorch's CPU has nothing to compare with either. It raises, has no static cache, or compiles again.",
         "",
         f"| architecture | {' | '.join(modes)} |",
         f"| --- |{' --- |' * len(modes)}",
     ]
-    out += [f"| `{name}` | {' | '.join(results.get((name, mode), (MISSING,))[0] for mode in modes)} |" for name in NAMES]
-    for verdict, title in (("fail", "What fails"), (CPU, "What the CPU cannot")):
-        rows = [(name, mode, results[name, mode][1]) for name in NAMES for mode in modes if results.get((name, mode), (MISSING,))[0] == verdict]
+    out += [f"| `{name}` | {' | '.join(results.get((name, mode), MISSING)[0] for mode in modes)} |" for name in NAMES]
+    for verdict, title in (("fail", "What fails"), (CANNOT, "What the CPU cannot"), ("pass", "What passes, but")):
+        rows = [(name, mode, results[name, mode][1]) for name in NAMES for mode in modes if results.get((name, mode), MISSING)[0] == verdict]
+        rows = [row for row in rows if row[2]]
         if rows:
             out += ["", f"## {title}", "", "| architecture | mode | verdict | why |", "| --- | --- | --- | --- |"]
             out += [f"| `{name}` | {mode} | {verdict} | {why.replace('|', '/')} |" for name, mode, why in rows]
@@ -70,17 +72,19 @@ def write(results):
 
 def on_page():
     results = read(PAGE.read_text()) if PAGE.exists() else {}
-    return {key: result for key, result in results.items() if result[0] != MISSING}
+    return {key: result for key, result in results.items() if result != MISSING}
 
 
 def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--modes", default=",".join(MEANING), help="columns to measure, the others stay")
+    options.add_argument("--types", default="", help="a regular expression: model types to measure")
     options.add_argument("--missing", action="store_true", help="measure only what the page does not have")
     options = options.parse_args()
     examiner, found = Examiner(), {}
+    names = [name for name in NAMES if re.match(options.types, name)]
     known = on_page() if options.missing else {}
-    cases = tqdm([(name, mode) for mode in options.modes.split(",") for name in NAMES if (name, mode) not in known])
+    cases = tqdm([(name, mode) for mode in options.modes.split(",") for name in names if (name, mode) not in known])
     for case in cases:
         cases.set_description(" ".join(case))
         found[case] = examiner(*case)

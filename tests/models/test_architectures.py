@@ -6,7 +6,7 @@ docs/architectures.md is the table of the same (`make architectures-page`). A ca
 import pytest
 
 pytest.importorskip("transformers")
-from architectures import MODES, NAMES, Examiner  # noqa: E402
+from architectures import CANNOT, MODES, NAMES, Examiner  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +21,6 @@ def examine():
 @pytest.mark.parametrize("model_type", NAMES)
 def test_architecture(examine, model_type, mode):
     verdict, reason = examine(model_type, mode)
-    if verdict == "CPU cannot":
+    if verdict == CANNOT:
         pytest.skip(f"the CPU cannot: {reason}")
     assert verdict == "pass", reason
