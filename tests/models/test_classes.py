@@ -11,6 +11,7 @@ import pytest
 import torch
 
 transformers = pytest.importorskip("transformers")
+from tiny import configure  # noqa: E402
 
 TOKENS = "tokens"  # labels: what is to be predicted is the input
 IMAGE = 98  # the token that stands for a piece of an image
@@ -24,27 +25,11 @@ SMALL = dict(
 )  # fmt: skip
 
 
-def configure(kind, values):
-    """A configuration of class `kind` from SMALL's and the given values; a nested dict speaks of a part."""
+def sizes(kind):
+    """What a configuration class knows of SMALL."""
     fields = {field.name for field in dataclasses.fields(kind)}
     names = {kind.attribute_map.get(name, name): value for name, value in SMALL.items()}
-    chosen = {name: value for name, value in names.items() if name in fields}
-    for name, part in kind.sub_configs.items():
-        if values.get(name, {}) is None:
-            continue
-        given = dict(values.get(name, {}))
-        spec = kind.sub_configs_defaults.get(name)
-        model_type = given.pop("model_type", spec and spec.model_type)
-        if part is transformers.AutoConfig:
-            if model_type is None:
-                continue
-            part = transformers.models.auto.configuration_auto.CONFIG_MAPPING[model_type]
-        chosen[name] = configure(part, given)
-    config = kind(**chosen | {name: value for name, value in values.items() if name not in chosen or name not in kind.sub_configs})
-    for name in vars(config):  # two random generators cannot drop the same elements
-        if isinstance(getattr(config, name), float) and ("drop" in name or name in ("mask_time_prob", "mask_feature_prob")):
-            setattr(config, name, 0.0)
-    return config
+    return {name: value for name, value in names.items() if name in fields}
 
 
 # Inputs: functions that make CPU tensors, called after the generator is seeded. Keyword arguments are further inputs, or functions that make those.
@@ -375,7 +360,7 @@ def test_class(name):
     make, values = MODELS[name]
     kind = getattr(transformers, name)
     torch.manual_seed(0)
-    cpu = kind(configure(kind.config_class, values)).eval()
+    cpu = kind(configure(kind.config_class, values, sizes)).eval()
     inputs = make()
     device = copy.deepcopy(cpu).to("neuron")
     there = to("neuron", inputs)
