@@ -24,3 +24,12 @@ def test_architecture(examine, model_type, mode):
     if verdict == CANNOT:
         pytest.skip(f"the CPU cannot: {reason}")
     assert verdict == "pass", reason
+
+
+def test_page():
+    """docs/architectures.md has each of them in each mode, and no failure."""
+    from architectures_page import on_page
+
+    page = on_page()
+    assert page.keys() == {(name, mode) for name in NAMES for mode in MODES}, "run `make architectures-page`"
+    assert not [case for case, (verdict, _) in page.items() if verdict == "fail"]
