@@ -173,8 +173,9 @@ def lower(model, model_type, dtype):
     low.load_state_dict(model.state_dict())
     keep = getattr(model, "_keep_in_fp32_modules_strict", None) or ()
     for name, p in low.named_parameters():
-        if any(re.search(rf"(^|\.){re.escape(each)}($|\.)", name) for each in keep):
-            p.data = model.get_parameter(name).detach().clone()
+        if p.is_floating_point():
+            kept = any(re.search(rf"(^|\.){re.escape(each)}($|\.)", name) for each in keep)
+            p.data = model.get_parameter(name).detach().to(torch.float32 if kept else dtype, copy=True)
     return low
 
 
@@ -343,8 +344,9 @@ def compare(mode, got, want):
 
 
 def examine(model_type, mode):
-    """(verdict, reason) of one model type in one mode; the process's own state is left alone."""
+    """(verdict, reason) of one model type in one mode."""
     run = MODES[mode]
+    torch.neuron.clear_op_tracking()
     try:
         # Cached decoding of Reformer has no path beyond one chunk of hashed keys.
         long = dict(lsh_attn_chunk_length=32) if model_type == "reformer" and mode in ("generate", "static") else {}
@@ -401,7 +403,6 @@ def _start():
     import logging
     import warnings
 
-    os.environ.update(HF_HUB_OFFLINE="1", TORCH_NEURONX_FALLBACK="error")
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
     logging.disable(logging.WARNING)
@@ -409,6 +410,7 @@ def _start():
 
 class Examiner:
     def __init__(self):
+        os.environ.update(HF_HUB_OFFLINE="1", TORCH_NEURONX_FALLBACK="error")  # read by the new process's imports
         self.pool = None
 
     def __call__(self, model_type, mode, seconds=600):
