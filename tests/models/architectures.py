@@ -25,27 +25,27 @@ VOCABULARY, NEW = 128, 8
 CANNOT = "CPU cannot"
 # Small values of the fields that configurations call their sizes by, where the default is a positive number.
 SIZES = {
-    64: "hidden_size d_model n_embd emb_dim embed_dim hidden_dim dim embedding_dim lru_width word_embed_proj_dim backbone_hidden_size projection_dim "
-    "cross_attention_hidden_size vision_output_dim projector_input_dim projector_output_dim output_proj_dims out_hidden_size text_hidden_size embedding_size "
-    "output_dim hidden_size_global adapter_in_dim adapter_out_dim adapter_input_size",
+    64: "hidden_size d_model n_embd emb_dim embed_dim lru_width word_embed_proj_dim backbone_hidden_size vision_output_dim projector_input_dim "
+    "projector_output_dim out_hidden_size embedding_size hidden_size_global adapter_in_dim adapter_out_dim adapter_input_size",
     4: "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads attention_heads swa_num_attention_heads "
-    "num_encoder_attention_heads num_decoder_attention_heads linear_num_heads linear_num_value_heads conf_num_attention_heads index_n_heads indexer_n_heads "
+    "num_encoder_attention_heads num_decoder_attention_heads linear_num_heads linear_num_value_heads conf_num_attention_heads index_n_heads "
     "num_attention_heads_per_layer num_experts num_local_experts n_routed_experts moe_num_experts zero_expert_num index_topk",
-    2: "num_key_value_heads num_kv_heads swa_num_key_value_heads linear_num_key_heads kv_n_heads indexer_kv_heads n_langs n_group num_expert_group "
-    "num_experts_per_tok num_experts_per_token moe_topk moe_k moe_top_k top_k_experts num_hidden_layers n_layer n_layers num_layers encoder_layers "
-    "decoder_layers num_encoder_layers num_decoder_layers num_blocks num_global_layers depth",
+    2: "num_key_value_heads num_kv_heads swa_num_key_value_heads linear_num_key_heads kv_n_heads n_langs n_group num_experts_per_tok moe_topk moe_k "
+    "moe_top_k num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers num_encoder_layers num_decoder_layers num_blocks "
+    "num_global_layers depth",
     16: "head_dim swa_head_dim d_head dim_head attention_head_dim attention_head_size kv_channels linear_head_dim linear_key_head_dim linear_value_head_dim "
-    "v_head_dim qk_nope_head_dim index_head_dim indexer_head_dim query_pre_attn_scalar mamba_d_head mamba_head_dim",
-    8: "mamba_n_heads qk_rope_head_dim rotary_dim sliding_window sliding_window_size attention_chunk_size attention_window_size window_size state_size "
-    "local_attention_window_len keep_window_size mamba_d_state ssm_state_size time_step_rank mamba_dt_rank d_rel index_block_size chunk_size mamba_chunk_size",
-    128: "intermediate_size encoder_ffn_dim decoder_ffn_dim ffn_dim n_inner d_inner dim_ff dff d_ff ffn_hidden_size intermediate_size_mlp feed_forward_size "
-    "dense_intermediate_size prefix_dense_intermediate_size expanded_size vocab_size vocab_size_per_layer_input decoder_vocab_size audio_vocab_size "
-    "max_position_embeddings n_positions n_ctx max_seq_len model_max_length max_target_positions max_source_positions context_length rel_extent",
-    32: "moe_intermediate_size shared_expert_intermediate_size shared_experts_intermediate_size shared_intermediate_size expert_ffn_hidden_size ffn_size "
+    "v_head_dim qk_nope_head_dim index_head_dim query_pre_attn_scalar mamba_head_dim",
+    8: "qk_rope_head_dim rotary_dim sliding_window sliding_window_size attention_chunk_size attention_window_size window_size state_size "
+    "local_attention_window_len keep_window_size mamba_d_state ssm_state_size time_step_rank mamba_dt_rank d_rel index_block_size chunk_size "
+    "mamba_chunk_size",
+    128: "intermediate_size encoder_ffn_dim decoder_ffn_dim ffn_dim d_inner dim_ff dff d_ff ffn_hidden_size intermediate_size_mlp feed_forward_size "
+    "dense_intermediate_size vocab_size vocab_size_per_layer_input decoder_vocab_size audio_vocab_size max_position_embeddings n_positions n_ctx "
+    "max_seq_len max_target_positions max_source_positions context_length rel_extent",
+    32: "moe_intermediate_size shared_expert_intermediate_size shared_experts_intermediate_size shared_intermediate_size expert_ffn_hidden_size "
     "moe_shared_expert_intermediate_size router_hidden_size q_lora_rank kv_lora_rank o_lora_rank laurel_rank adapter_rank loop_gate_rank gated_norm_rank "
-    "hc_lowrank hidden_size_per_layer_input moe_latent_size image_size",
-    1: "topk_group n_shared_experts num_shared_experts moe_num_shared_experts first_k_dense_replace num_dense_layers max_window_layers n_groups mamba_n_groups "
-    "mamba_ngroups index_topk_blocks index_local_blocks",
+    "hc_lowrank hidden_size_per_layer_input image_size",
+    1: "topk_group n_shared_experts num_shared_experts moe_num_shared_experts first_k_dense_replace num_dense_layers max_window_layers n_groups "
+    "mamba_n_groups mamba_ngroups index_topk_blocks index_local_blocks",
     0: "num_nextn_predict_layers num_mtp_layers",
     VOCABULARY - 4: "unpadded_vocab_size",
 }
@@ -129,7 +129,7 @@ def sizes(kind):
             chosen[name] = True
         elif value is None and name in ("head_dim", "num_key_value_heads"):
             chosen[name] = small[name]
-        elif type(value) is int and value > 0 and name in small and not (value == 1 and name in ("n_group", "num_expert_group")):
+        elif type(value) is int and value > 0 and name in small and (name, value) != ("n_group", 1):
             chosen[name] = len(kept) if name in LAYERS and kept else small[name]
     if spec := default.get("_heterogeneity_spec"):  # what differs from layer to layer without being a list
         layers = {kept.index(i): values for i, values in spec.per_layer_overrides.items() if i in kept}
