@@ -419,12 +419,12 @@ class Examiner:
         try:
             return self.pool.submit(examine, model_type, mode).result(seconds)
         except (BrokenProcessPool, TimeoutError) as error:
+            for process in list((self.pool._processes or {}).values()):
+                process.kill()
             self.close()
             return "fail", "the process ended" if isinstance(error, BrokenProcessPool) else f"took more than {seconds} s"
 
     def close(self):
         if self.pool is not None:
-            for process in list((self.pool._processes or {}).values()):
-                process.kill()
             self.pool.shutdown()
             self.pool = None

@@ -1,6 +1,6 @@
 """Writes docs/architectures.md: each causal language model of Transformers, in each mode, on device neuron compared with the CPU.
 
-    python tests/models/architectures_page.py                  # all modes: an hour on two idle cores
+    python tests/models/architectures_page.py                  # all modes: an hour on two busy cores
     python tests/models/architectures_page.py --modes static   # these columns anew, the others as the page has them
     python tests/models/architectures_page.py --missing        # what the page does not have yet
 
@@ -61,7 +61,7 @@ def write(results):
         f"| --- |{' --- |' * len(modes)}",
     ]
     out += [f"| `{name}` | {' | '.join(results.get((name, mode), MISSING)[0] for mode in modes)} |" for name in NAMES]
-    for verdict, title in (("fail", "What fails"), (CANNOT, "What the CPU cannot"), ("pass", "What passes, but")):
+    for verdict, title in (("fail", "What fails"), (CANNOT, "What the CPU cannot"), ("pass", "What passes, with a remark")):
         rows = [(name, mode, results[name, mode][1]) for name in NAMES for mode in modes if results.get((name, mode), MISSING)[0] == verdict]
         rows = [row for row in rows if row[2]]
         if rows:
