@@ -326,6 +326,51 @@ tnx_status lower_rrelu(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   return give2(l, results, tnx_b_convert(b, mul(b, x, tnx_b_convert(b, slope, acc)), t), slope);
 }
 
+/* ---- by rejection: in float64, each number from the bits of a uniform one ---- */
+
+static tnx_value sampled(tnx_lower *l, const tnx_arg *a, tnx_op op, tnx_value parameter) {
+  tnx_builder *b = &l->b;
+  tnx_value u = lower_uniform01(l, a, TNX_F64, tnx_b_rank(b, parameter), tnx_b_sizes(b, parameter), 0, 2);
+  return tnx_b_binary(b, op, tnx_b_convert(b, parameter, TNX_F64), u);
+}
+
+tnx_status lower_poisson(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  tnx_builder *b = &l->b;
+  tnx_dtype t = tnx_b_dtype(b, a[0].value);
+  if (!tnx_dtype_is_float(t)) return uncovered(l, "dtype");
+  tnx_value rate = tnx_b_check(b, a[0].value, compare_f(b, TNX_OP_GE, a[0].value, 0), TNX_FAULT_RATE);
+  return give(l, results, tnx_b_convert(b, sampled(l, a, TNX_OP_SAMPLE_POISSON, rate), t));
+}
+
+/* At least the smallest normal number, as PyTorch has it: the logarithm of a sample is finite. */
+static tnx_value gammas(tnx_lower *l, const tnx_arg *a) {
+  tnx_dtype t = tnx_b_dtype(&l->b, a[0].value);
+  double least = t == TNX_F64 ? 0x1p-1022 : t == TNX_F16 ? 0x1p-14 : 0x1p-126;
+  return tnx_b_binary_f(&l->b, TNX_OP_MAX, sampled(l, a, TNX_OP_SAMPLE_GAMMA, a[0].value), least);
+}
+
+tnx_status lower_standard_gamma(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  tnx_dtype t = tnx_b_dtype(&l->b, a[0].value);
+  if (!tnx_dtype_is_float(t)) return uncovered(l, "dtype");
+  return give(l, results, tnx_b_convert(&l->b, gammas(l, a), t));
+}
+
+tnx_status lower_sample_dirichlet(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  tnx_builder *b = &l->b;
+  tnx_dtype t = tnx_b_dtype(b, a[0].value);
+  int last = tnx_b_rank(b, a[0].value) - 1;
+  if (!tnx_dtype_is_float(t) || last < 0) return uncovered(l, "dtype or rank");
+  tnx_value g = gammas(l, a);
+  return give(l, results, tnx_b_convert(b, divide(b, g, reduce(b, TNX_OP_REDUCE_SUM, g, &last, 1, true)), t));
+}
+
+tnx_status lower_standard_gamma_grad(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
+  tnx_builder *b = &l->b;
+  tnx_dtype t = tnx_b_dtype(b, a[0].value);
+  if (!tnx_dtype_is_float(t)) return uncovered(l, "dtype");
+  return give(l, results, tnx_b_convert(b, tnx_b_binary(b, TNX_OP_SAMPLE_GAMMA_GRAD, tnx_b_convert(b, a[0].value, TNX_F64), tnx_b_convert(b, a[1].value, TNX_F64)), t));
+}
+
 /* ---- multinomial ---- */
 
 /* Without replacement, or one sample: the largest of p / q, q exponential. With replacement: where the cumulative sum passes a uniform number. */

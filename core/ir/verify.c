@@ -156,6 +156,7 @@ static const struct { const char *types; char result; } pointwise[TNX_OP_COUNT] 
     [TNX_OP_IGAMMAC] = {"f", 's'}, [TNX_OP_CHEBYSHEV_T] = {"f", 's'}, [TNX_OP_CHEBYSHEV_U] = {"f", 's'}, [TNX_OP_CHEBYSHEV_V] = {"f", 's'},
     [TNX_OP_CHEBYSHEV_W] = {"f", 's'}, [TNX_OP_HERMITE_H] = {"f", 's'}, [TNX_OP_HERMITE_HE] = {"f", 's'}, [TNX_OP_LAGUERRE] = {"f", 's'},
     [TNX_OP_LEGENDRE] = {"f", 's'}, [TNX_OP_GCD] = {"i", 's'}, [TNX_OP_LCM] = {"i", 's'},
+    [TNX_OP_SAMPLE_GAMMA] = {"f", 's'}, [TNX_OP_SAMPLE_POISSON] = {"f", 's'}, [TNX_OP_SAMPLE_GAMMA_GRAD] = {"f", 's'},
     [TNX_OP_SELECT] = {"fibc", 's'}, [TNX_OP_CHECK] = {"fibc", 's'}, [TNX_OP_PHILOX] = {"i", 's'},
 };
 

@@ -189,6 +189,9 @@ OP2_FD(HERMITE_H, prog_hermite_hf(x, y), prog_hermite_h(x, y))
 OP2_FD(HERMITE_HE, prog_hermite_hef(x, y), prog_hermite_he(x, y))
 OP2_FD(LAGUERRE, prog_laguerref(x, y), prog_laguerre(x, y))
 OP2_FD(LEGENDRE, prog_legendref(x, y), prog_legendre(x, y))
+OP2(SAMPLE_GAMMA, F64, double, double, prog_sample_gamma(x, y))
+OP2(SAMPLE_POISSON, F64, double, double, prog_sample_poisson(x, y))
+OP2(SAMPLE_GAMMA_GRAD, F64, double, double, prog_sample_gamma_grad(x, y))
 OP2(GCD, I64, int64_t, int64_t, prog_igcd(x, y))
 OP2(LCM, I64, int64_t, int64_t, prog_ilcm(x, y))
 OP2_FD(NEXTAFTER, nextafterf(x, y), nextafter(x, y))
@@ -727,7 +730,7 @@ const prog_isa PROG_CAT(prog_isa__, PROG_ISA) = {
         ROW_FD(NDTRI), ROW_FD(LOG_NDTR), ROW_FD(BESSEL_J0), ROW_FD(BESSEL_J1), ROW_FD(MANTISSA), ROW_FD(EXPONENT),
         ROW_FD(ZETA), ROW_FD(IGAMMA), ROW_FD(IGAMMAC), ROW_FD(CHEBYSHEV_T), ROW_FD(CHEBYSHEV_U), ROW_FD(CHEBYSHEV_V),
         ROW_FD(CHEBYSHEV_W), ROW_FD(HERMITE_H), ROW_FD(HERMITE_HE), ROW_FD(LAGUERRE), ROW_FD(LEGENDRE), ROW(GCD, I64),
-        ROW(LCM, I64),
+        ROW(LCM, I64), ROW(SAMPLE_GAMMA, F64), ROW(SAMPLE_POISSON, F64), ROW(SAMPLE_GAMMA_GRAD, F64),
         ROW_FD(LGAMMA), ROW_FD(DIGAMMA), ROW_FD(SIGMOID), ROW_IB(NOT), ROW_FD(ISNAN), ROW_FD(ISFINITE),
         ROW_FDI(ADD), ROW_FDI(SUB), ROW_FDI(MUL), ROW_FDI(DIV), ROW_FDI(FMOD), ROW_FDI(REMAINDER), ROW_FDI(FLOORDIV),
         ROW_FDI(POW), ROW_FD(ATAN2), ROW_FD(HYPOT), ROW_FD(NEXTAFTER), ROW_FD(COPYSIGN), ROW_FDIB(MAX), ROW_FDIB(MIN),

@@ -94,6 +94,10 @@ double prog_log_ndtr(double x);
 double prog_zeta(double s, double q);
 double prog_igamma(double a, double x);
 double prog_igammac(double a, double x);
+/* sample.c: (shape or rate, uniform number), (shape, sample) */
+double prog_sample_gamma(double shape, double u);
+double prog_sample_poisson(double rate, double u);
+double prog_sample_gamma_grad(double shape, double sample);
 /* (argument, degree) */
 double prog_chebyshev_t(double x, double n);
 float prog_chebyshev_tf(float x, float n);
