@@ -42,7 +42,7 @@ REASONS = (
     (r"_conv2d|_conv3d|slow_conv", "what `convolution` calls on the CPU; on the device `convolution` is one operator"),
     (r"for_cpu", "what attention calls on the CPU; on the device attention is one operator"),
     (r"ctc_loss", "lengths in tensors, or cuDNN's form: no row"),
-    (r"_sample_dirichlet|_standard_gamma|poisson|binomial|dirichlet", "sampling by rejection: no row yet"),
+    (r"binomial|_dirichlet_grad", "a sampler or its derivative: no row yet"),
     (r"helper|_impl|_forward\.output|linear_combination|_stack|_logcumsumexp|_aminmax|_powsum", "an inner part of an operator that has a row"),
     (r"from_file|_assert|dep_token|debug|storage|has_compatible|copy_from", "no computation: files, checks or bookkeeping of PyTorch"),
     (r"jvp", "forward-mode derivatives: no row yet"),

@@ -157,6 +157,7 @@ static void special(tnx_builder *b) {
   for (int op = TNX_OP_BESSEL_I0; op <= TNX_OP_EXPONENT; op++) output(b, tnx_b_unary(b, (tnx_op)op, f));
   for (int op = TNX_OP_ZETA; op <= TNX_OP_LEGENDRE; op++) output(b, tnx_b_binary(b, (tnx_op)op, f, tnx_b_unary(b, TNX_OP_EXP, f)));
   for (int op = TNX_OP_GCD; op <= TNX_OP_LCM; op++) output(b, tnx_b_binary(b, (tnx_op)op, i, tnx_b_unary(b, TNX_OP_NOT, i)));
+  for (int op = TNX_OP_SAMPLE_GAMMA; op <= TNX_OP_SAMPLE_GAMMA_GRAD; op++) output(b, tnx_b_binary(b, (tnx_op)op, f, tnx_b_unary(b, TNX_OP_EXP, f)));
 }
 
 static void transforms(tnx_builder *b) {
