@@ -635,6 +635,8 @@ def failure(program, compiled=False, only=None):
         except NotImplementedError:
             continue
         except Exception as e:
+            if "being mutated that has internal overlap" in str(e):  # torch.compile refuses to write through unfold, whether places overlap or not
+                continue
             return mode, f"{type(e).__name__}: {e}"
         wrong = check(got, program)
         if wrong:
