@@ -19,6 +19,34 @@ def _clean_state():
 
 
 @pytest.fixture
+def strict():
+    """No operator may fall back to the CPU."""
+    import torch_neuronx
+
+    torch_neuronx._C.set_fallback_mode("error")
+    yield
+    torch_neuronx._C.set_fallback_mode("warn")
+    assert torch.neuron.fallback_counts() == {}
+
+
+@pytest.fixture(scope="module")
+def original(request):
+    """A Llama of random weights, of the module's SIZES."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **request.module.SIZES)).eval()
+
+
+@pytest.fixture(scope="module")
+def folder(original, tmp_path_factory):
+    """Where `original` is saved."""
+    folder = tmp_path_factory.mktemp("model")
+    original.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
 def run_python(tmp_path):
     """Runs a program in a fresh interpreter and returns what it printed."""
 

@@ -4,16 +4,11 @@ import pytest
 import torch
 from torch import distributions as D
 
-import torch_neuronx
 
 N = 40_000
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    torch_neuronx._C.set_fallback_mode("error")
-    yield
-    torch_neuronx._C.set_fallback_mode("warn")
+pytestmark = pytest.mark.usefixtures("strict")
 
 
 def on_device(*numbers, dtype=torch.float32):

@@ -7,7 +7,6 @@ import threading
 import pytest
 import torch
 
-import torch_neuronx
 from torch_neuronx.compile import get_dynamo_metrics, reset_dynamo_metrics
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -20,12 +19,7 @@ T5 = dict(vocab_size=260, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4
           initializer_factor=2.0)
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    torch_neuronx._C.set_fallback_mode("error")
-    yield
-    torch_neuronx._C.set_fallback_mode("warn")
-    assert torch.neuron.fallback_counts() == {}
+pytestmark = pytest.mark.usefixtures("strict")
 
 
 def build(kind: str, seed=0, auto=AutoModelForCausalLM, **changes):

@@ -14,39 +14,20 @@ import numpy as np
 import pytest
 import torch
 
-import torch_neuronx
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")
 accelerate = pytest.importorskip("accelerate")
 from safetensors import SafetensorError, safe_open  # noqa: E402
 from safetensors.torch import load_file, load_model, save_file, save_model  # noqa: E402
-from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
+from transformers import AutoModelForCausalLM  # noqa: E402
 
 SIZES = dict(vocab_size=260, hidden_size=32, num_attention_heads=4, num_key_value_heads=2, intermediate_size=64, num_hidden_layers=3, head_dim=8,
              max_position_embeddings=64, initializer_range=0.4, tie_word_embeddings=True)
 IDS = torch.arange(3, 80, 7)[None]
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    torch_neuronx._C.set_fallback_mode("error")
-    yield
-    torch_neuronx._C.set_fallback_mode("warn")
-    assert torch.neuron.fallback_counts() == {}
-
-
-@pytest.fixture(scope="module")
-def original():
-    torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **SIZES)).eval()
-
-
-@pytest.fixture(scope="module")
-def folder(original, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    original.save_pretrained(folder)
-    return folder
+pytestmark = pytest.mark.usefixtures("strict")
 
 
 @pytest.fixture(scope="module")

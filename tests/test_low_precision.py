@@ -11,12 +11,7 @@ aten = torch.ops.aten
 FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2]
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    torch_neuronx._C.set_fallback_mode("error")
-    yield
-    torch_neuronx._C.set_fallback_mode("warn")
-    assert torch.neuron.fallback_counts() == {}
+pytestmark = pytest.mark.usefixtures("strict")
 
 
 def int4_weight(n, k, group, dtype=torch.bfloat16):

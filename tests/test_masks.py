@@ -3,14 +3,9 @@
 import pytest
 import torch
 
-import torch_neuronx
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    torch_neuronx._C.set_fallback_mode("error")
-    yield
-    torch_neuronx._C.set_fallback_mode("warn")
+pytestmark = pytest.mark.usefixtures("strict")
 
 
 @pytest.fixture

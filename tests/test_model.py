@@ -6,7 +6,6 @@ import pathlib
 import pytest
 import torch
 
-import torch_neuronx
 from torch_neuronx.compile import get_dynamo_metrics
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -14,7 +13,7 @@ transformers = pytest.importorskip("transformers")
 
 FOLDER = pathlib.Path(__file__).parent.parent / "build/models/SmolLM2-135M-Instruct"
 PROMPT = "The capital of France is"
-pytestmark = pytest.mark.skipif(not (FOLDER / "config.json").exists(), reason="the model is not set up: make setup")
+pytestmark = [pytest.mark.usefixtures("strict"), pytest.mark.skipif(not (FOLDER / "config.json").exists(), reason="the model is not set up: make setup")]
 
 
 @pytest.fixture(scope="module")
@@ -30,15 +29,6 @@ def pair():
 def want(pair):
     tokenizer, cpu, _ = pair
     return cpu.generate(**tokenizer(PROMPT, return_tensors="pt"), max_new_tokens=64, min_new_tokens=64, do_sample=False)
-
-
-@pytest.fixture(autouse=True)
-def strict(monkeypatch):
-    torch_neuronx._C.set_fallback_mode("error")
-    torch_neuronx.clear_op_tracking()
-    yield
-    torch_neuronx._C.set_fallback_mode("warn")
-    assert torch.neuron.fallback_counts() == {}
 
 
 def test_tied_weights_stay_tied(pair):

@@ -9,7 +9,6 @@ import warnings
 import pytest
 import torch
 
-import torch_neuronx
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -21,12 +20,7 @@ LOSS = {torch.float32: dict(rtol=1e-4, atol=1e-4), torch.bfloat16: dict(rtol=1e-
 WEIGHTS = dict(rtol=1e-3, atol=1e-4)
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    torch_neuronx._C.set_fallback_mode("error")
-    yield
-    torch_neuronx._C.set_fallback_mode("warn")
-    assert torch.neuron.fallback_counts() == {}
+pytestmark = pytest.mark.usefixtures("strict")
 
 
 def llama(**options):

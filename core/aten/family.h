@@ -152,6 +152,13 @@ static inline bool is_half(tnx_dtype t) { return tnx_acc_of(t) != t; }
 static inline tnx_value to_acc(tnx_builder *b, tnx_value x) { return x ? tnx_b_convert(b, x, tnx_acc_of(tnx_b_dtype(b, x))) : 0; }
 /* A 0-dim value becomes one of one dimension, others stay. */
 static inline tnx_value at_least_1d(tnx_builder *b, tnx_value x) { return x && tnx_b_rank(b, x) == 0 ? tnx_b_unsqueeze(b, x, 0) : x; }
+/* The dimensions other than `dim`, and how many they are. */
+static inline int dims_except(int rank, int dim, int *dims) {
+  int n = 0;
+  for (int i = 0; i < rank; i++)
+    if (i != dim) dims[n++] = i;
+  return n;
+}
 /* x brought to like's shape, or to these sizes. */
 static inline tnx_value expand_like(tnx_builder *b, tnx_value x, tnx_value like) { return x && like ? tnx_b_broadcast_to(b, x, tnx_b_rank(b, like), tnx_b_sizes(b, like)) : 0; }
 static inline bool same_sizes(const tnx_builder *b, tnx_value x, tnx_value y) {

@@ -229,12 +229,7 @@ tnx_status lower_native_group_norm_backward(tnx_lower *l, const tnx_arg *a, tnx_
 /* ---- batch norm ---- */
 
 /* The dimensions other than the channels' (1). */
-static int batch_dims(const tnx_builder *b, tnx_value x, int *dims) {
-  int n = 0;
-  for (int i = 0; i < tnx_b_rank(b, x); i++)
-    if (i != 1) dims[n++] = i;
-  return n;
-}
+static int batch_dims(const tnx_builder *b, tnx_value x, int *dims) { return dims_except(tnx_b_rank(b, x), 1, dims); }
 
 /* A [C] value beside x. */
 static tnx_value per_channel(tnx_builder *b, tnx_value v, tnx_value x, tnx_dtype acc) {
@@ -343,14 +338,6 @@ tnx_status lower_native_batch_norm_backward(tnx_lower *l, const tnx_arg *a, tnx_
 }
 
 /* ---- weight norm ---- */
-
-/* The dimensions other than `dim`. */
-static int dims_except(int rank, int dim, int *dims) {
-  int n = 0;
-  for (int i = 0; i < rank; i++)
-    if (i != dim) dims[n++] = i;
-  return n;
-}
 
 /* v * (g / |v|), where the norm is over all dimensions but the first or the last and g has its shape. The norm of bfloat16 stays float32, as PyTorch's Meta
    kernel has it. */

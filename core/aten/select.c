@@ -116,13 +116,11 @@ tnx_status lower_renorm(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
   tnx_builder *b = &l->b;
   tnx_value x = to_acc(b, a[0].value);
   tnx_dtype t = tnx_b_dtype(b, a[0].value);
-  int rank = tnx_b_rank(b, a[0].value), dims[TNX_MAX_RANK], n = 0, dim = tnx_b_wrap_dim(b, a[2].dim, rank);
+  int rank = tnx_b_rank(b, a[0].value), dims[TNX_MAX_RANK], n = dims_except(rank, tnx_b_wrap_dim(b, a[2].dim, rank), dims);
   if (tnx_dtype_is_integral(t)) return tnx_fail(TNX_DTYPE, "renorm(): input must be floating point or complex");
   if (rank < 2) return tnx_fail(TNX_SHAPE, "renorm: input needs at least 2 dimensions, got %d dimensions", rank);
   if (arg_number(a + 1, 2) <= 0) return tnx_fail(TNX_INVALID_ARGUMENT, "renorm: non-positive norm not supported");
   if (arg_number(a + 3, 0) < 0) return tnx_fail(TNX_INVALID_ARGUMENT, "renorm: expected maxnorm to be >= 0");
-  for (int i = 0; i < rank; i++)
-    if (i != dim) dims[n++] = i;
   if (!x) return b->status;
   tnx_value factor = shortening(b, lower_norm_of(b, x, arg_number(a + 1, 2), dims, n, true), arg_number(a + 3, 0));
   return give(l, results, tnx_b_convert(b, mul(b, x, tnx_b_convert(b, factor, tnx_b_dtype(b, x))), t));

@@ -16,7 +16,7 @@ from unittest import mock
 
 import torch
 import transformers
-from tiny import configure
+from tiny import configure, move
 from torch._dynamo.utils import counters
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as NAMES
@@ -227,15 +227,6 @@ def inputs(model, model_type, mode):
     if model_type == "xlstm" and mode == "backward":  # its cache is updated in place, which backward cannot follow
         given["use_cache"] = False
     return given
-
-
-def move(value, *to):
-    """Tensors to a device, or floating-point ones to a dtype, in whatever holds them."""
-    if isinstance(value, torch.Tensor):
-        return value.to(*to) if value.is_floating_point() or not isinstance(to[0], torch.dtype) else value
-    if isinstance(value, dict):
-        return {name: move(item, *to) for name, item in value.items()}
-    return tuple(move(item, *to) for item in value) if isinstance(value, tuple) else value
 
 
 # Modes: each gives (name, CPU tensor) of what is compared

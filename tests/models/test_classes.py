@@ -11,7 +11,7 @@ import pytest
 import torch
 
 transformers = pytest.importorskip("transformers")
-from tiny import configure  # noqa: E402
+from tiny import configure, move  # noqa: E402
 
 TOKENS = "tokens"  # labels: what is to be predicted is the input
 IMAGE = 98  # the token that stands for a piece of an image
@@ -313,14 +313,6 @@ MODELS = {
 }  # fmt: skip
 
 
-def to(device, value):
-    if isinstance(value, torch.Tensor):
-        return value.to(device)
-    if isinstance(value, dict):
-        return {name: to(device, item) for name, item in value.items()}
-    return [to(device, item) for item in value] if isinstance(value, list) else value
-
-
 def tensors(value, name="output"):
     """(name, tensor) of whatever a model returns; caches are left out."""
     if isinstance(value, torch.Tensor):
@@ -363,7 +355,7 @@ def test_class(name):
     cpu = kind(configure(kind.config_class, values, sizes)).eval()
     inputs = make()
     device = copy.deepcopy(cpu).to("neuron")
-    there = to("neuron", inputs)
+    there = move(inputs, "neuron")
     want, wanted_gradients = outputs_and_gradients(cpu, inputs)
     got, gradients = outputs_and_gradients(device, there)
     assert got.keys() == want.keys() and want
@@ -377,5 +369,5 @@ def test_class(name):
         prompt = {key: value for key, value in inputs.items() if key not in ("labels", "decoder_input_ids")}
         for model in (cpu, device):
             model.generation_config.update(decoder_start_token_id=1, do_sample=False, max_new_tokens=6, min_new_tokens=6)
-        assert_same(device.generate(**to("neuron", prompt)), cpu.generate(**prompt), "generated")  # tokens or, of some, sound
+        assert_same(device.generate(**move(prompt, "neuron")), cpu.generate(**prompt), "generated")  # tokens or, of some, sound
     assert torch.neuron.fallback_counts() == {}

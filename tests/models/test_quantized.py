@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torchao import quantization as ao
 from torchao.quantization import IntxWeightOnlyConfig, PerGroup, PerRow, PerTensor, quantize_
 from torchao.quantization.linear_quant_modules import Int4WeightOnlyQuantizer
-from transformers import AutoConfig, AutoModelForCausalLM, TorchAoConfig
+from transformers import AutoModelForCausalLM, TorchAoConfig
 
 SIZES = dict(vocab_size=272, hidden_size=128, num_attention_heads=4, num_key_value_heads=2, intermediate_size=256, num_hidden_layers=2, head_dim=32,
              max_position_embeddings=64, initializer_range=0.1)
@@ -30,19 +30,6 @@ CONFIGS = {
     "int8 activations, int4": lambda: ao.Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, weight_granularity=PerGroup(32)),
 }
 each_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-
-
-@pytest.fixture(scope="module")
-def original():
-    torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **SIZES)).eval()
-
-
-@pytest.fixture(scope="module")
-def folder(original, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    original.save_pretrained(folder)
-    return folder
 
 
 def parts(tensor):

@@ -1,5 +1,6 @@
-"""Tiny configurations of Transformers' classes: the recursion that test_classes.py and architectures.py share."""
+"""Tiny configurations of Transformers' classes, and what goes into models of them: what test_classes.py and architectures.py share."""
 
+import torch
 from transformers import AutoConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -23,3 +24,12 @@ def configure(kind, values, sizes):
         if isinstance(value, float) and ("drop" in name or "jitter" in name or name in ("mask_time_prob", "mask_feature_prob")):
             setattr(config, name, 0.0)
     return config
+
+
+def move(value, *to):
+    """Tensors to a device, or floating-point ones to a dtype, in whatever holds them."""
+    if isinstance(value, torch.Tensor):
+        return value.to(*to) if value.is_floating_point() or not isinstance(to[0], torch.dtype) else value
+    if isinstance(value, dict):
+        return {name: move(item, *to) for name, item in value.items()}
+    return type(value)(move(item, *to) for item in value) if isinstance(value, (list, tuple)) else value
