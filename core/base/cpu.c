@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -70,7 +71,12 @@ int tnx_cpu_count(void) {
 size_t tnx_cpu_cache_bytes(int lv) {
   static const struct { int name; size_t fallback; } cache[] = {
       {_SC_LEVEL1_DCACHE_SIZE, 32 << 10}, {_SC_LEVEL2_CACHE_SIZE, 512 << 10}, {_SC_LEVEL3_CACHE_SIZE, 8 << 20}};
+  static _Atomic size_t known[3]; /* virtual machines trap the instruction that tells */
   if (lv < 1 || lv > 3) return 0;
+  size_t bytes = atomic_load_explicit(&known[lv - 1], memory_order_relaxed);
+  if (bytes) return bytes;
   long n = sysconf(cache[lv - 1].name);
-  return n > 0 ? (size_t)n : cache[lv - 1].fallback;
+  bytes = n > 0 ? (size_t)n : cache[lv - 1].fallback;
+  atomic_store_explicit(&known[lv - 1], bytes, memory_order_relaxed);
+  return bytes;
 }

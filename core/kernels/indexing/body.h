@@ -142,6 +142,10 @@ static inline void gather_body(const tnxk_index *p, int64_t begin, int64_t end) 
   tnxk_indexed r;
   tnxk_indexed_reduce(p, false, &r);
   int64_t pieces = r.lane_chunks * r.chunks, piece = begin % pieces, off[TNXK_LANES];
+  const int64_t elements = tnxk_walk_count(&r.w, 0, r.outer) * r.lanes * r.run;
+  const bool runs_uncached = tnxk_run_is_uncached(r.run, r.elem, r.out_step, elements);
+  const bool lanes_uncached = r.run == 1 && tnxk_run_is_uncached(r.lanes, r.elem, r.lane_st[1], elements);
+  _Alignas(64) char looked_up[TNXK_LANES * 8];
   tnxk_cursor c;
   tnxk_cursor_seek(&c, &r.w, r.outer, begin / pieces);
   for (int64_t u = begin; u < end; u++) {
@@ -149,8 +153,8 @@ static inline void gather_body(const tnxk_index *p, int64_t begin, int64_t end) 
     int64_t first = piece % r.chunks * r.chunk, n = r.run - first < r.chunk ? r.run - first : r.chunk;
     const char *src = (const char *)p->src + c.at[0] + first * r.src_step + lane * r.lane_st[0];
     char *out = (char *)p->out + c.at[1] + first * r.out_step + lane * r.lane_st[1];
-    if (lanes_look_up(p, &r, c.at, lane, lanes, out, src)) {
-      /* done */
+    if (lanes_look_up(p, &r, c.at, lane, lanes, lanes_uncached ? looked_up : out, src)) {
+      if (lanes_uncached) tnxk_uncached_copy(out, looked_up, (size_t)(lanes * r.elem));
     } else if (!lanes_resolve(p, &r, c.at, lane, lanes, off)) {
       for (int64_t i = 0; i < lanes; i++) {
         bool ok = lane_resolve(p, &r, c.at, lane + i, off);
@@ -158,6 +162,8 @@ static inline void gather_body(const tnxk_index *p, int64_t begin, int64_t end) 
       }
     } else if (r.run == 1) {
       lanes_read(out, src, lanes, r.elem, r.lane_st[1], r.lane_st[0], off);
+    } else if (runs_uncached) {
+      for (int64_t i = 0; i < lanes; i++) tnxk_copy_run_uncached(out + i * r.lane_st[1], src + i * r.lane_st[0] + off[i], n, r.elem, r.src_step);
     } else {
       for (int64_t i = 0; i < lanes; i++) tnxk_copy_run(out + i * r.lane_st[1], src + i * r.lane_st[0] + off[i], n, r.elem, r.out_step, r.src_step);
     }
@@ -166,6 +172,7 @@ static inline void gather_body(const tnxk_index *p, int64_t begin, int64_t end) 
       tnxk_cursor_next(&c, &r.w);
     }
   }
+  if (runs_uncached || lanes_uncached) tnxk_uncached_fence();
 }
 
 /* Units: coordinates of the own dimensions x pieces of the lanes x pieces of the run x parts of the indexed dimension; each walks the colliding
@@ -238,6 +245,7 @@ static inline void copy_body(const tnxk_copy *p, int64_t begin, int64_t end, tra
   tnxk_cursor c;
   tnxk_cursor_seek(&c, &r.w, r.outer, begin / per_outer);
   int64_t piece = begin % per_outer;
+  const bool uncached = !r.transposed && tnxk_run_is_uncached(r.cols, p->elem_size, out_col, tnxk_walk_count(&r.w, 0, r.w.rank));
   for (int64_t u = begin; u < end; u++) {
     int64_t col = piece % r.col_units * r.chunk, cols = r.cols - col < r.chunk ? r.cols - col : r.chunk;
     const char *src = (const char *)p->src + c.at[0] + col * src_col;
@@ -247,6 +255,8 @@ static inline void copy_body(const tnxk_copy *p, int64_t begin, int64_t end, tra
       int64_t rows = r.rows - row < TNXK_COPY_TILE ? r.rows - row : TNXK_COPY_TILE;
       int64_t out_row = r.w.st[1][last - 1];
       transpose(out + row * out_row, src + row * p->elem_size, rows, cols, out_row, src_col, p->elem_size);
+    } else if (uncached) {
+      tnxk_copy_run_uncached(out, src, cols, p->elem_size, src_col);
     } else {
       tnxk_copy_run(out, src, cols, p->elem_size, out_col, src_col);
     }
@@ -255,6 +265,7 @@ static inline void copy_body(const tnxk_copy *p, int64_t begin, int64_t end, tra
       tnxk_cursor_next(&c, &r.w);
     }
   }
+  if (uncached) tnxk_uncached_fence();
 }
 
 #define TRANSPOSE_LOOP(type)                                                        \

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/indexing/indexing.h"
+#include "kernels/uncached.h"
 
 enum { TNXK_WALK_MAX_STREAMS = 2 + TNXK_INDEX_MAX, TNXK_CHUNK_BYTES = 32 << 10 };
 
@@ -208,6 +209,26 @@ static inline void tnxk_copy_run(char *out, const char *src, int64_t n, int64_t 
   }
 #undef REVERSED
 #undef LOOP
+}
+
+/* The same for a run of a large result, which follow each other in memory. */
+static inline void tnxk_copy_run_uncached(char *out, const char *src, int64_t n, int64_t elem, int64_t src_step) {
+  if (src_step == elem) {
+    tnxk_uncached_copy(out, src, (size_t)(n * elem));
+    return;
+  }
+  _Alignas(64) char piece[2048];
+  const int64_t most = (int64_t)sizeof piece / elem;
+  for (int64_t i = 0; i < n; i += most) {
+    int64_t here = n - i < most ? n - i : most;
+    tnxk_copy_run(piece, src + i * src_step, here, elem, elem, src_step);
+    tnxk_uncached_copy(out + i * elem, piece, (size_t)(here * elem));
+  }
+}
+
+/* Do runs of n elements of a result of so many go past the caches? */
+static inline bool tnxk_run_is_uncached(int64_t n, int64_t elem, int64_t out_step, int64_t elements) {
+  return out_step == elem && n * elem >= 256 && tnxk_uncached_pays(elements * elem);
 }
 
 /* A strided copy, reduced: dimensions in order of falling output stride. Where the input is contiguous along another dimension

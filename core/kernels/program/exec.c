@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/program/plan.h"
+#include "kernels/uncached.h"
 
 typedef struct machine {
   const tnxk_program_args *p;
@@ -59,6 +60,18 @@ static void walk(machine *m, int o, char *reg, int width, int64_t n, prog_load_f
       c[k] = 0;
     }
   }
+}
+
+/* A tile of an operand whose elements follow each other. */
+static void store_uncached(machine *m, int o, const char *reg, int64_t n) {
+  const tnx_dtype dt = (tnx_dtype)m->p->program->operands[o].dtype;
+  const int64_t size = (int64_t)tnx_dtype_size(dt);
+  _Alignas(64) char narrow[PROG_TILE * 4];
+  if (!prog_same_layout(dt)) {
+    m->t->store[dt](narrow, size, reg, n);
+    reg = narrow;
+  }
+  tnxk_uncached_copy(m->base[o] + m->start * size, reg, (size_t)(n * size));
 }
 
 /* Coordinates along dimension d of n elements from the tile's start. */
@@ -157,7 +170,9 @@ static void exec(machine *m, int from, int to, int64_t n, int64_t pos) {
       case PK_OP: x->fn(cur[i], cur[x->a], cur[x->b], cur[x->c], n, x->in); break;
       case PK_CHECK: check(m, x, cur[i], cur[x->a], cur[x->b], n); break;
       case PK_LOAD: walk(m, x->in->b, cur[i], x->width, n, m->t->load[op[x->in->b].dtype], NULL); break;
-      case PK_STORE: walk(m, x->in->b, cur[x->a], prog_width(x->in->ctype), n, NULL, m->t->store[op[x->in->b].dtype]); break;
+      case PK_STORE:
+        if (x->uncached) store_uncached(m, x->in->b, cur[x->a], n);
+        else walk(m, x->in->b, cur[x->a], prog_width(x->in->ctype), n, NULL, m->t->store[op[x->in->b].dtype]); break;
       case PK_RAMP: ramp(m, x, (uint8_t *)cur[i], n); break;
       case PK_IOTA: iota(m, (int)x->in->imm.i, (int64_t *)cur[i], n); break;
       case PK_ACC:
@@ -571,7 +586,9 @@ void prog_run(const tnxk_program_args *p, uint32_t phase, int64_t begin, int64_t
     case TNXK_REDUCE_INNER: run_reduce_inner(&m, phase, begin, end, shared); break;
     default: run_reduce_outer(&m, phase, begin, end, shared);
   }
+  if (m.plan->uncached) tnxk_uncached_fence();
 }
+
 size_t prog_partial_bytes(const prog_plan *plan, int mode) {
   if (plan->n_chunks == 1) return 0;
   if (mode == TNXK_REDUCE_INNER) return sizeof(partial) * (size_t)(plan->outer * plan->n_chunks * plan->n_accs);

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "kernels/uncached.h"
+
 static const uint8_t operands_read[] = {
 #define TNXK_OP(name, operands, types, doc) operands,
 #include "kernels/program/ops.def"
@@ -129,18 +131,26 @@ static bool really(const tnxk_program_args *p, int a, int b) {
   return al < bh && bl < ah;
 }
 
-/* The dtype whose memory is laid out as the registers of its compute type. */
-static bool in_place_dtype(int dt) {
-  return dt == TNX_F32 || dt == TNX_F64 || dt == TNX_I64 || dt == TNX_U64 || dt == TNX_C64 || dt == TNX_C128;
-}
-
 typedef bool (*overlap_fn)(const tnxk_program_args *p, int a, int b);
 static bool always(const tnxk_program_args *p, int a, int b) { return true; }
 static bool never(const tnxk_program_args *p, int a, int b) { return false; }
 
+/* Is a store's operand large, walked from end to end, and not the memory of an operand that is read, which brings it into the caches anyway? */
+static bool is_uncached(const tnxk_program_args *p, const prog_plan *plan, const prog_node *store, overlap_fn overlap) {
+  const int o = store->in->b;
+  const prog_space *s = store->epilogue ? &plan->epilogue : &plan->body;
+  if (store->level != PL_LANE || !prog_contiguous(p, o, s)) return false;
+  uintptr_t lo, hi;
+  extent(p, o, &lo, &hi);
+  if (!tnxk_uncached_pays((int64_t)(hi - lo))) return false;
+  for (int k = 0; k < p->program->n_operands; k++)
+    if (k != o && !zero_strides(p, k, 0, p->rank) && overlap(p, k, o)) return false;
+  return true;
+}
+
 /* Finds the values that can live in operand memory. A load is used in place when nothing may overwrite it before its last
  * use; a value is computed straight into the memory it is stored to when nothing reads or writes that memory between its
- * making and the store. */
+ * making and the store, unless the store goes past the caches. */
 static void place_in_memory(const tnxk_program_args *p, prog_plan *plan, overlap_fn overlap) {
   prog_node *x = plan->nodes;
   const tnxk_operand *op = p->program->operands;
@@ -152,7 +162,7 @@ static void place_in_memory(const tnxk_program_args *p, prog_plan *plan, overlap
   }
   for (int k = 0; k < n_loads; k++) {
     int i = loads[k], o = x[i].in->b;
-    if (x[i].level != PL_LANE || !in_place_dtype(op[o].dtype)) continue;
+    if (x[i].level != PL_LANE || !prog_same_layout(op[o].dtype) || op[o].dtype == TNX_BOOL) continue; /* a bool's memory may hold other bytes than 0 and 1 */
     if (!prog_contiguous(p, o, x[i].epilogue ? &plan->epilogue : &plan->body)) continue;
     bool safe = true;
     for (int s = 0; s < n_stores && safe; s++)
@@ -166,11 +176,15 @@ static void place_in_memory(const tnxk_program_args *p, prog_plan *plan, overlap
   int n_placed = 0;
   for (int s = 0; s < n_stores; s++) {
     int j = stores[s], o = x[j].in->b, i = x[j].a;
+    if ((x[j].uncached = is_uncached(p, plan, &x[j], overlap))) {
+      plan->uncached = true;
+      continue;
+    }
     if (i >= n) continue; /* an expanded value */
     prog_node *v = &x[i];
     if (v->level != PL_LANE || (v->kind != PK_OP && v->kind != PK_LOAD && v->kind != PK_IOTA && v->kind != PK_RAMP) || v->operand >= 0) continue;
     if (x[j].level != PL_LANE || v->epilogue != x[j].epilogue || (int)tnx_dtype_size((tnx_dtype)op[o].dtype) != v->width) continue;
-    if (!(in_place_dtype(op[o].dtype) || op[o].dtype == TNX_BOOL)) continue;
+    if (!prog_same_layout(op[o].dtype)) continue;
     if (!prog_contiguous(p, o, x[j].epilogue ? &plan->epilogue : &plan->body)) continue;
     bool safe = true;
     for (int k = 0; k < n_loads && safe; k++) {
@@ -239,23 +253,27 @@ static void fill_order(prog_plan *plan) {
 }
 
 static void reset_placement(prog_plan *plan) {
+  plan->uncached = false;
   for (int i = 0; i < plan->n_instrs; i++) {
     prog_node *x = &plan->nodes[i];
     x->operand = -1;
+    x->uncached = false;
     if (x->kind == PK_NOP) x->kind = x->in->op == TNXK_LOAD ? PK_LOAD : PK_STORE;
   }
 }
 
 /* Decides for the worst case and, where the best case would differ, leaves it to each run. */
 static void place_for_any_addresses(const tnxk_program_args *p, prog_plan *plan) {
-  int count[2];
+  int placed[2] = {0}, uncached[2] = {0};
   for (int worst = 0; worst < 2; worst++) {
     reset_placement(plan);
     place_in_memory(p, plan, worst ? always : never);
-    count[worst] = 0;
-    for (int i = 0; i < plan->n_instrs; i++) count[worst] += plan->nodes[i].operand >= 0;
+    for (int i = 0; i < plan->n_instrs; i++) {
+      placed[worst] += plan->nodes[i].operand >= 0;
+      uncached[worst] += plan->nodes[i].uncached;
+    }
   }
-  plan->addresses_matter = count[0] != count[1];
+  plan->addresses_matter = placed[0] != placed[1] || uncached[0] != uncached[1];
 }
 
 void prog_place(const tnxk_program_args *p, prog_plan *plan) {

@@ -24,6 +24,7 @@ typedef struct prog_node { /* one instruction */
   bool pair;           /* PK_OP: with operations before it that were made for it; reads a, b and c */
   bool mirrored;       /* PK_RAMP: a compared with the place */
   bool held;           /* ROW: lives across phases, so the whole row is stored */
+  bool uncached;       /* PK_STORE: past the caches */
   int16_t operand;     /* the operand whose memory holds the value, or -1 */
   uint32_t at;         /* else: offset of the value's tile, or held row, in the worker block */
   uint32_t at_expanded;
@@ -45,6 +46,7 @@ typedef struct prog_space { /* dimensions [t0, t1), flattened, are walked in til
 typedef struct prog_plan {
   int n_instrs, n_accs, n_phases, n_uniform;
   bool addresses_matter;  /* which values can live in operand memory depends on which operands overlap: decided in each run */
+  bool uncached;          /* some store goes past the caches */
   prog_space body, epilogue;
   int64_t outer;          /* ROW: rows; REDUCE_INNER: outputs; REDUCE_OUTER: reduced positions */
   int64_t chunk, n_chunks; /* reductions split in two phases: positions of a chunk; n_chunks 1: not split */
@@ -79,6 +81,11 @@ void prog_place(const tnxk_program_args *p, prog_plan *plan);
 
 /* True where the operand's elements follow each other in the flattened space. */
 bool prog_contiguous(const tnxk_program_args *p, int operand, const prog_space *s);
+
+/* Is the dtype's memory laid out as the registers of its compute type? */
+static inline bool prog_same_layout(int dt) {
+  return dt == TNX_F32 || dt == TNX_F64 || dt == TNX_I64 || dt == TNX_U64 || dt == TNX_C64 || dt == TNX_C128 || dt == TNX_BOOL;
+}
 
 /* Shared memory for the partial results of a split reduction. */
 size_t prog_partial_bytes(const prog_plan *plan, int mode);
