@@ -31,11 +31,11 @@ GROUPS = (("floats", ("f32", "f64", "bf16", "f16")), ("complex", ("c64", "c128")
 COMMON = {"constant", "broadcast_in_dim", "reshape", "convert", "return"}  # part of nearly every lowering: not listed
 
 # Overloads that end in a tensor of a kind that device neuron does not have (test_operators_page.py calls some of them).
-RAISES = r"^_to_sparse(\.sparse_dim)?$|^quantize_per_|^_make_per_|^_empty_\w*quantized$|^to_mkldnn|^_spdiags|^sspaddmm"
+RAISES = r"^quantize_per_|^_make_per_|^_empty_\w*quantized$|^to_mkldnn|^sspaddmm"
 # Why an overload has no row, by the first pattern that its name matches.
 REASONS = (
     (r"^_test_|^_foobar|functorch", "a test of PyTorch's own dispatcher"),
-    (r"sparse|_csr|_coo|sspaddmm|spdiags", "about sparse tensors: no rows"),
+    (r"sparse|_csr|_coo|sspaddmm|spdiags", "about sparse tensors: their kernels are not in this table"),
     (r"nested|jagged|padded_dense", "about nested tensors: no rows"),
     (r"quant|_fq_|affine|int4pack|4bit|scaled_mm", "about quantised numbers: no rows"),
     (r"mkldnn", "another library's tensor layout"),

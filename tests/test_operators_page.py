@@ -23,7 +23,6 @@ def test_kinds_of_tensors_that_do_not_exist():
     x = torch.ones(3, 4, device="neuron")
     scale, zero = torch.ones(3, device="neuron"), torch.zeros(3, dtype=torch.int64, device="neuron")
     for make in (
-        x.to_sparse,
         x.to_mkldnn,
         lambda: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
         lambda: torch.quantize_per_channel(x, scale, zero, 0, torch.qint8),

@@ -20,6 +20,7 @@
 #include "Meta.h"
 #include "Resize.h"
 #include "Schema.h"
+#include "Sparse.h"
 #include "Status.h"
 #include "Stream.h"
 #include "Tensor.h"
@@ -383,7 +384,7 @@ struct TableKernel final : c10::OperatorKernel {
     if (status == TNX_NOT_IMPLEMENTED) {
       std::string reason = tnx_error_text();
       if (expand_masks(stack, layout.n_stack)) return (*this)(op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), stack);
-      if (run_lstsq(op, stack)) return counter->ran();
+      if (run_lstsq(op, stack) || run_sparse_embedding_bag_backward(op, stack)) return counter->ran();
       return uncovered(op, stack, reason);
     }
     if (status == TNX_SHAPE || status == TNX_DTYPE || status == TNX_INDEX || status == TNX_INVALID_ARGUMENT) {

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <sstream>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "Attention.h"
 #include "Generator.h"
@@ -107,6 +109,86 @@ bool writes_running_statistics(std::string_view name) {
   return name == "aten::native_batch_norm" || name == "aten::batch_norm_update_stats";
 }
 
+// ---- sparse tensors ----
+
+bool is_sparse(const at::Tensor& t) {
+  return t.defined() && t.layout() != at::kStrided;
+}
+
+bool has_sparse(c10::ArrayRef<c10::IValue> args) {
+  for (const c10::IValue& v : args) {
+    if (v.isTensor() && is_sparse(v.toTensor())) return true;
+    if (v.isTensorList())
+      for (const at::Tensor& t : v.toTensorVector())
+        if (is_sparse(t)) return true;
+  }
+  return false;
+}
+
+template <typename F>
+c10::IValue with_tensors(const c10::IValue& v, F&& f) {
+  if (v.isTensor()) return v.toTensor().defined() ? c10::IValue(f(v.toTensor())) : v;
+  if (!v.isTensorList()) return v;
+  c10::List<at::Tensor> out;
+  for (const at::Tensor& t : v.toTensorVector()) out.push_back(t.defined() ? f(t) : t);
+  return out;
+}
+
+void take_over(const at::Tensor& target, const at::Tensor& result) {
+  if (!is_sparse(target)) {
+    if (target.sizes() != result.sizes()) target.resize_(result.sizes());
+  } else {
+    target.resize_as_sparse_(result);
+  }
+  target.copy_(result);
+}
+
+// Copies of arguments on the CPU. What is one tensor stays one: an out tensor may be an argument too.
+class HostCopies {
+ public:
+  at::Tensor of(const at::Tensor& t) {
+    for (auto& [from, copy] : made_)
+      if (from.is_same(t)) return copy;
+    at::Tensor copy = t.cpu();
+    // A kernel may keep what its derivative needs only if one is asked for (_sparse_mm_reduce_impl).
+    if (t.requires_grad() && !copy.requires_grad()) copy.set_requires_grad(true);
+    return made_.emplace_back(t, std::move(copy)).second;
+  }
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> made_;
+};
+
+// PyTorch's fallback knows strided tensors only.
+void sparse_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto& schema = op.schema();
+  size_t n = schema.arguments().size();
+  c10::Device device = neuron_device(device_of(torch::jit::last(*stack, n)));
+  HostCopies copies;
+  std::vector<c10::IValue> given(stack->end() - static_cast<int64_t>(n), stack->end());
+  for (size_t i = 0; i < n; i++) {
+    c10::IValue& v = torch::jit::peek(*stack, i, n);
+    if (v.isDevice()) v = c10::Device(c10::kCPU);
+    else v = with_tensors(v, [&](const at::Tensor& t) { return copies.of(t); });
+  }
+  std::vector<c10::IValue> on_host(stack->end() - static_cast<int64_t>(n), stack->end());
+  op.callBoxed(stack);
+  for (size_t i = 0; i < n; i++) {
+    const c10::AliasInfo* info = schema.arguments()[i].alias_info();
+    if (!info || !info->isWrite() || !given[i].isTensor()) continue;
+    if (is_neuron(given[i].toTensor())) take_over(given[i].toTensor(), on_host[i].toTensor());
+  }
+  size_t returns = schema.returns().size();
+  for (size_t r = 0; r < returns; r++) {
+    c10::IValue& v = torch::jit::peek(*stack, r, returns);
+    const c10::AliasInfo* info = schema.returns()[r].alias_info();
+    size_t same = n;
+    for (size_t i = 0; info && i < n; i++)
+      if (const c10::AliasInfo* a = schema.arguments()[i].alias_info(); a && a->isWrite() && a->beforeSets() == info->beforeSets()) same = i;
+    v = same < n ? given[same] : with_tensors(v, [&](const at::Tensor& t) { return t.to(device); });
+  }
+}
+
 void convolution_on_cpu(torch::jit::Stack* stack) {
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution", "");
   at::native::cpu_fallback(op, stack);
@@ -138,6 +220,7 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (name == "aten::_scaled_dot_product_fused_attention_overrideable_backward")
     return attention_backward_from_parts(stack);
   substitute_generator(op, stack);
+  if (has_sparse(torch::jit::last(*stack, op.schema().arguments().size()))) return sparse_on_cpu(op, stack);
   c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 2> changed; // on the device, on the CPU
   if (writes_running_statistics(name)) {
     const auto& schema = op.schema().arguments();

@@ -71,7 +71,6 @@ def on_linear(name, **options):
     return getattr(peft, name)(target_modules=LINEAR, task_type="CAUSAL_LM", **options)
 
 
-# (SHiRA keeps its weights as a sparse tensor, which the device does not have.)
 METHODS = {
     "LoRA": lora,
     "LoRA, defaults": lambda: LoraConfig(task_type="CAUSAL_LM"),
@@ -98,6 +97,8 @@ METHODS = {
     "C3A": lambda: on_linear("C3AConfig", block_size=8, init_weights=False),
     "MiSS": lambda: on_linear("MissConfig", r=4, init_weights=False),
     "RoAd": lambda: on_linear("RoadConfig", variant="road_1", group_size=8, init_weights=False),
+    "SHiRA": lambda: on_linear("ShiraConfig", r=2, mask_type="random", random_seed=1, init_weights=False),
+    "FRoD": lambda: on_linear("FrodConfig", sparse_rate=0.1),
     "layer norms": lambda: peft.LNTuningConfig(target_modules=["input_layernorm", "post_attention_layernorm", "norm"], task_type="CAUSAL_LM"),
     "prompt tuning": lambda: peft.PromptTuningConfig(num_virtual_tokens=4, task_type="CAUSAL_LM"),
     "prefix tuning": lambda: peft.PrefixTuningConfig(num_virtual_tokens=4, task_type="CAUSAL_LM"),
