@@ -10,11 +10,14 @@ import torch
 
 @pytest.fixture(autouse=True)
 def _clean_state():
-    """Each test starts with the first device, the default stream and zero operator counts."""
+    """Each test starts with the first device, the default stream, zero operator counts, and an Accelerate that has not chosen a device yet."""
     if hasattr(torch, "neuron"):
         torch.neuron.set_device(0)
         torch.neuron.set_stream(torch.neuron.default_stream())
         torch.neuron.clear_op_tracking()
+    if accelerate := sys.modules.get("accelerate.state"):
+        accelerate.AcceleratorState._reset_state(reset_partial_state=True)
+        accelerate.GradientState._reset_state()
     yield
 
 

@@ -1,7 +1,7 @@
 """`pipeline(task, model=..., device="neuron")` of every task, on tiny random models with tokenizers and processors made here: what comes out is what `device="cpu"`
 gives, text and labels exactly, numbers to 1e-4.
 
-The device is named: for `device=0`, or none at all, Transformers goes through a list of devices of its own (pipelines/base.py) and ends at the CPU. Of the tasks,
+For `device=0`, or none at all, Transformers goes through a list of devices of its own, and torch_neuronx/patches/transformers.py sees to its end. Of the tasks,
 "video-classification" needs PyAV, "mask-generation" and "any-to-any" torchvision, which are not among the packages; their models are in test_classes.py."""
 
 import copy
@@ -13,7 +13,8 @@ import pytest
 import torch
 import transformers
 from PIL import Image
-from test_classes import CONV, RESNET, SWIN4, configure
+from test_classes import CONV, RESNET, SWIN4, sizes
+from tiny import configure
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import pipeline
 
@@ -46,7 +47,7 @@ def build(name, tokens=None, **values):
         ids = {f"{n}_token_id": getattr(tokens, f"{n}_token_id") for n in ("pad", "bos", "eos")}
         values = dict(vocab_size=len(tokens)) | ids | values
     torch.manual_seed(0)
-    return kind(configure(kind.config_class, values)).eval()
+    return kind(configure(kind.config_class, values, sizes)).eval()
 
 
 def picture(seed=0, size=(48, 40)):
@@ -140,12 +141,28 @@ def test_text_generation_from_a_folder(chatter, tmp_path):
     tokens.save_pretrained(tmp_path)
     options = dict(max_new_tokens=8, do_sample=False)
     want = pipeline("text-generation", model=str(tmp_path), device="cpu")(WORDS, **options)
-    for where in (dict(device="neuron"), dict(device=torch.device("neuron:0")), dict(device_map="neuron"), dict(device_map=0)):
+    named = dict(device="neuron"), dict(device=torch.device("neuron:0")), dict(device_map="neuron")
+    for where in (*named, {}, dict(device=0), dict(device_map=0), dict(device_map={"": 0}), dict(device_map="auto")):
         pipe = pipeline("text-generation", model=str(tmp_path), **where)
         assert pipe.device == torch.device("neuron:0") or where == dict(device="neuron")
         assert pipe(WORDS, **options) == want
+    assert pipeline("text-generation", model=str(tmp_path), device=-1).device == torch.device("cpu")
     low = pipeline("text-generation", model=str(tmp_path), device="neuron", dtype=torch.bfloat16)
     assert low.model.dtype == torch.bfloat16 and low(WORDS, **options)[0]["generated_text"].startswith(WORDS)
+
+
+def test_devices_by_number(chatter, tmp_path, run_python):
+    model, tokens = chatter
+    model.save_pretrained(tmp_path)
+    tokens.save_pretrained(tmp_path)
+    out = run_python(
+        "import torch, transformers\n"
+        f"for where in (dict(device=1), {{}}, dict(device_map=1), dict(device='neuron:1')):\n"
+        f"    pipe = transformers.pipeline('text-generation', model={str(tmp_path)!r}, **where)\n"
+        "    print(pipe.device, pipe.model.device, len(pipe('The', max_new_tokens=2)))",
+        NEURON_RT_NUM_CORES="2",
+    )
+    assert out.splitlines() == ["neuron:1 neuron:1 1", "neuron:0 neuron:0 1", "neuron:1 neuron:1 1", "neuron:1 neuron:1 1"]
 
 
 def test_text_generation_streams(chatter):

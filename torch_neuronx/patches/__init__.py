@@ -6,8 +6,9 @@ Nothing is imported here: a patch is made when a program imports the library.
 from __future__ import annotations
 
 from .._import_hook import after_import
-from . import accelerate
+from . import accelerate, transformers
 
 
 def install() -> None:
     after_import("accelerate.utils.modeling", accelerate.patch)
+    after_import("transformers.pipelines.base", transformers.patch)
