@@ -155,3 +155,13 @@ def test_meta_and_other_devices():
     assert torch.empty(3, device="meta").to_empty(device=DEVICE).device.type == DEVICE if hasattr(torch.Tensor, "to_empty") else True
     m = torch.nn.Linear(2, 2, device="meta").to_empty(device=DEVICE)
     assert m.weight.device.type == DEVICE
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.float32, torch.bfloat16])
+def test_ranges_of_fractions(strict, dtype):
+    """An integer range has whole ends and a whole step; whether they say how many elements there are differs between int64 and the others."""
+    for ends in ((2.5,), (3.1,), (0.9, 8.1, 2.0), (2.1, 7.9, 1.5), (1.0, 5.000001, 2.0)):
+        assert torch.equal(torch.arange(*ends, dtype=dtype, device=DEVICE).cpu(), torch.arange(*ends, dtype=dtype))
+    if not dtype.is_floating_point:
+        with pytest.raises((RuntimeError, ValueError), match="step must be nonzero"):
+            torch.arange(0, 3, 0.5, dtype=dtype, device=DEVICE)

@@ -426,13 +426,14 @@ struct TableKernel final : c10::OperatorKernel {
   }
 };
 
-// Kernels of their own exist for these: they need more than a plan (devices, storages, views).
+// Kernels of their own exist for these: they need more than a plan (devices, storages, views). (PyTorch's of arange makes the tensor for the out form.)
 bool has_own_kernel(std::string_view name) {
   static constexpr std::string_view own[] = {
       "copy_", "_copy_from", "_copy_from_and_resize", "_to_copy", "_local_scalar_dense", "empty.memory_format",
       "empty_strided", "resize_", "set_", "as_strided", "view", "_reshape_alias", "unfold", "view_as_real",
       "view_as_complex", "record_stream", "_fused_sdp_choice", "is_set_to", "detach", "alias", "lift_fresh", "lift",
-      "copy", "clone", "native_batch_norm", "_native_batch_norm_legit", "_pin_memory", "is_pinned", "empty_like", "new_empty", "new_empty_strided"};
+      "copy", "clone", "native_batch_norm", "_native_batch_norm_legit", "_pin_memory", "is_pinned", "empty_like", "new_empty", "new_empty_strided",
+      "arange.start_step"};
   return std::find(std::begin(own), std::end(own), name) != std::end(own);
 }
 

@@ -80,11 +80,27 @@ tnx_status lower_scalar_tensor(tnx_lower *l, const tnx_arg *a, tnx_value *result
 
 /* ---- ranges ---- */
 
-/* start, start + step, ...: ceil((end - start) / step) elements. Symbolic ends only with integers and a constant step. */
+/* The number as PyTorch stores it in an int64: without its fraction. */
+static tnx_status whole_number(tnx_arg *a) {
+  if (a->kind != TNX_ARG_FLOAT) return TNX_OK;
+  double v = trunc(a->number[0]);
+  if (!(v >= -0x1p63 && v < 0x1p63)) return tnx_fail(TNX_INVALID_ARGUMENT, "value cannot be converted to type int64_t without overflow");
+  *a = (tnx_arg){.kind = TNX_ARG_INT, .dim = (int64_t)v};
+  return TNX_OK;
+}
+
+/* start, start + step, ...: ceil((end - start) / step) elements. Symbolic ends only with integers and a constant step. An int64 range has whole ends and a whole step,
+   whatever is given; one of another integer type too, but as many elements as the numbers given say: PyTorch's CPU kernel does so. */
 static tnx_status arange(tnx_lower *l, const tnx_arg *start, const tnx_arg *end, const tnx_arg *step, tnx_dtype t, tnx_value *results) {
   tnx_builder *b = &l->b;
   bool integers = start->kind != TNX_ARG_FLOAT && end->kind != TNX_ARG_FLOAT && step->kind != TNX_ARG_FLOAT;
   if (t == TNX_DTYPE_NONE) t = integers ? TNX_I64 : b->default_dtype;
+  tnx_arg whole[3] = {*start, *end, *step};
+  if (!integers && tnx_dtype_is_integral(t)) {
+    for (int i = 0; i < 3; i++) TNX_TRY(whole_number(whole + i));
+    if (whole[2].dim == 0) return tnx_fail(TNX_INVALID_ARGUMENT, "step must be nonzero");
+  }
+  if (!integers && t == TNX_I64) return arange(l, whole, whole + 1, whole + 2, t, results);
   tnx_dim n;
   if (integers) {
     if (arg_symbolic(step)) return uncovered(l, "symbolic step");
@@ -102,19 +118,13 @@ static tnx_status arange(tnx_lower *l, const tnx_arg *start, const tnx_arg *end,
   }
   tnx_dtype acc = integers || tnx_dtype_is_integral(t) ? TNX_I64 : TNX_F64;
   tnx_value i = tnx_b_convert(b, tnx_b_iota(b, 1, &n, 0), acc);
-  tnx_value v = add(b, mul(b, i, tnx_b_scalar(b, step, acc)), tnx_b_scalar(b, start, acc));
+  tnx_value v = add(b, mul(b, i, tnx_b_scalar(b, whole + 2, acc)), tnx_b_scalar(b, whole, acc));
   return give(l, results, tnx_b_convert(b, v, t));
 }
 
 tnx_status lower_arange(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return arange(l, &zero, a, &one, arg_dtype(a + 1, TNX_DTYPE_NONE), results); }
 tnx_status lower_arange_start(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return arange(l, a, a + 1, &one, arg_dtype(a + 2, TNX_DTYPE_NONE), results); }
 tnx_status lower_arange_start_step(tnx_lower *l, const tnx_arg *a, tnx_value *results) { return arange(l, a, a + 1, a + 2, arg_dtype(a + 3, TNX_DTYPE_NONE), results); }
-/* Integers stay exact, floats are float64 until they are stored. */
-tnx_status lower_arange_out(tnx_lower *l, const tnx_arg *a, tnx_value *results) {
-  bool floats = a[0].kind == TNX_ARG_FLOAT || a[1].kind == TNX_ARG_FLOAT || a[2].kind == TNX_ARG_FLOAT;
-  return arange(l, a, a + 1, a + 2, floats ? TNX_F64 : TNX_I64, results);
-}
-
 /* Counted from whichever end is nearer, so that both ends are exact. Integers have whole ends and a step of float64. */
 static tnx_value line(tnx_builder *b, const tnx_arg *first, const tnx_arg *last, tnx_dim n, tnx_dtype ends, tnx_dtype acc) {
   tnx_value start = tnx_b_convert(b, tnx_b_scalar(b, first, ends), acc), end = tnx_b_convert(b, tnx_b_scalar(b, last, ends), acc), k = tnx_b_iota(b, 1, &n, 0);
