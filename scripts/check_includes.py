@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the order of the layers: which folder may include which (ARCHITECTURE.md, "Layers").
 
-    base < ops < ir < {aten, passes} < plan;  base < kernels < plan;  base < runtime < drivers;  runtime < plan
+    base < ops < ir < {aten, passes} < plan;  base < kernels < plan;  base < runtime < drivers;  {kernels, runtime} < {comm, plan}
 
 A folder includes its own headers, the public headers in core/include/tnx and the folders listed for it below. The core includes
 nothing of PyTorch or Python; the glue includes nothing of the core but its public headers. Prints one line for each breach.
@@ -19,6 +19,7 @@ LAYERS: dict[str, set[str]] = {
     "kernels": {"base"},
     "runtime": {"base"},
     "drivers": {"base", "runtime"},
+    "comm": {"base", "kernels", "runtime"},
     "plan": {"base", "ops", "ir", "aten", "passes", "kernels", "runtime"},
 }
 # The seam between the runtime and the kinds of device: drivers fill it, the runtime calls it. It belongs to the runtime's layer.

@@ -6,6 +6,8 @@
  *   20  device.lock       the table of streams of a device
  *   30  allocator.lock    one device's blocks, segments, statistics
  *   40  event.lock        one event's last record
+ *   42  inbox.lock        messages of one rank of a communicator that came early
+ *   44  comm.lock         tickets and the first failure of a communicator
  *   50  stream.lock       one stream's producers, its parked flag, its deferred error
  *   60  team.lock         one device's helper threads (start and stop)
  *   70  host_memory.lock  the table of pinned host memory

@@ -1,0 +1,3 @@
+/* Reductions over ranks in portable C. */
+#define TABLE(name) name##__scalar
+#include "kernels/collective/body.h"
