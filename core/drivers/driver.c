@@ -10,6 +10,10 @@ tnx_status tnx_driver_select(const tnx_driver **out) {
     *out = &tnx_driver_host;
     return TNX_OK;
   }
-  if (strcmp(name, "trn") == 0) return tnx_driver_trn_probe();
+  if (strcmp(name, "trn") == 0) {
+    TNX_TRY(tnx_driver_trn_probe());
+    *out = &tnx_driver_trn;
+    return TNX_OK;
+  }
   return tnx_fail(TNX_INVALID_ARGUMENT, "TORCH_NEURONX_DRIVER is \"%.100s\", expected \"host\" or \"trn\"", name);
 }

@@ -17,11 +17,35 @@ enum {
   TNX_SEGMENT_ALIGN = 1 << TNX_SEGMENT_ALIGN_SHIFT /* addresses and sizes of segments are multiples of this */
 };
 
+/* A range of device memory that a program reads or writes. */
+typedef struct tnx_operand { void *address; size_t bytes; } tnx_operand;
+/* A compiled program; the driver's own. */
+typedef struct tnx_program tnx_program;
+typedef struct tnx_program_source {
+  const char *name; /* for messages: the operators */
+  const char *text; /* StableHLO, shapes static: arguments and results in order; tf.aliasing_output marks an argument whose memory a result takes */
+  size_t text_bytes;
+  uint32_t n_inputs, n_outputs;
+} tnx_program_source;
+
+/* Devices that run compiled programs instead of kernels on this machine's threads: the planner writes each plan, or several eager calls at once, as StableHLO. */
+typedef struct tnx_program_driver {
+  /* A program of this text. Begins to compile it unless a cache has it and returns at once; `run` waits for it and reports its failure. Any thread. */
+  tnx_status (*create)(const tnx_program_source *source, tnx_program **out);
+  /* Runs it; operands in the text's order. (work) */
+  tnx_status (*run)(tnx_program *p, int device, const tnx_operand *inputs, const tnx_operand *outputs);
+  void (*release)(tnx_program *p); /* any thread */
+} tnx_program_driver;
+
 typedef struct tnx_driver {
   const char *name; /* as in TORCH_NEURONX_DRIVER */
 
   /* Opens the driver for `devices` devices, before any other slot; again if opening the runtime failed after it. Called by runtime.c. (open) */
   tnx_status (*open)(int devices);
+  /* The process ends: no slot that needs the device is called after it. NULL: nothing to do. (open) */
+  void (*close)(void);
+  /* How many devices there are under the environment's rules; NULL: as many as the environment says. Called before `open` and without a runtime. */
+  tnx_status (*count)(int *out);
   /* Fills everything but `cores`, which the runtime decides. Called by runtime.c. (open) */
   tnx_status (*get_props)(int device, int devices, tnx_device_props *out);
 
@@ -45,12 +69,14 @@ typedef struct tnx_driver {
   tnx_status (*fill)(int device, void *dst, uint8_t value, size_t bytes);
   /* Copies of at least twice this many bytes are cut into such pieces for the compute threads; 0: one call does it best. */
   size_t copy_piece;
+  /* NULL: plans are kernels on the device's threads, which reach device memory by its addresses. Otherwise only the slots above do. */
+  const tnx_program_driver *programs;
 } tnx_driver;
 
 /* The driver named by TORCH_NEURONX_DRIVER (unset: host). INVALID_ARGUMENT for an unknown name; DEVICE, with what is missing, where the
  * driver cannot run on this machine. Borrowed, constant. Any thread. */
 tnx_status tnx_driver_select(const tnx_driver **out);
 /* The two drivers. */
-extern const tnx_driver tnx_driver_host;
-tnx_status tnx_driver_trn_probe(void); /* why the trn driver cannot be used here */
+extern const tnx_driver tnx_driver_host, tnx_driver_trn;
+tnx_status tnx_driver_trn_probe(void); /* DEVICE: why the trn driver cannot be used here */
 #endif

@@ -116,6 +116,14 @@ tnx_status tnx_graph_dim(tnx_graph *g, tnx_dim_op op, tnx_dim a, tnx_dim b, tnx_
 tnx_status tnx_graph_eval(const tnx_expr *exprs, uint32_t n, const int64_t *symbols, uint32_t n_symbols, int64_t *vals);
 static inline int64_t tnx_dim_value(tnx_dim d, const int64_t *vals) { return tnx_dim_is_symbolic(d) ? vals[(uint32_t)(d - TNX_DIM_SYMBOLIC)] : d; }
 
+/* A graph of its own with the same contents, under the same ids. */
+tnx_status tnx_graph_copy(const tnx_graph *src, tnx_graph *out);
+/* needed[node]: some output depends on it. */
+void tnx_graph_needed(const tnx_graph *g, bool *needed);
+/* Adds what src's outputs need to dst, with sizes replaced by their values (dims, from tnx_graph_eval): inputs[i] is dst's value for input i, of its dtype and sizes
+ * (any for one that nothing needs); outputs[i] receives the value of output i, 0 for none. */
+tnx_status tnx_graph_inline(const tnx_graph *src, const int64_t *dims, tnx_graph *dst, const tnx_value *inputs, tnx_value *outputs);
+
 /* Every rule a graph has to keep: operand order, counts, dtypes and shapes by operator. INTERNAL with the node's text. */
 tnx_status tnx_graph_verify(const tnx_graph *g);
 /* Heap text of the graph, one node a line; freed with tnx_text_free. */

@@ -485,6 +485,10 @@ static tnx_status instance_create(const tnx_plan *p, const int64_t *symbols, tnx
   }
   for (uint32_t i = 0; i < p->dims.len; i++) inst->dim_values[i] = val(&b, p->dims.data[i]);
   TNX_TRY_DONE(bind_results(&b));
+  if (p->program) {
+    status = tnx_program_bind(p, inst, vals);
+    goto done;
+  }
   for (uint32_t i = 0; i < p->steps.len; i++) {
     status = bind_step(&b, &p->steps.data[i], &inst->steps[inst->n_steps]);
     if (status != TNX_OK) {

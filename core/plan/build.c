@@ -3,6 +3,7 @@
 
 #include "ops/faults.h"
 #include "plan/plan.h"
+#include "runtime/programs.h"
 
 static tnx_status no_memory(void) { return tnx_fail(TNX_OUT_OF_MEMORY, "out of host memory in the compiler"); }
 
@@ -545,6 +546,7 @@ static void plan_destroy(tnx_plan *p) {
   tnx_vec_fini(&p->inputs);
   tnx_vec_fini(&p->outputs);
   tnx_vec_fini(&p->dims);
+  if (p->program) tnx_graph_fini(&p->program->graph);
   tnx_arena_fini(&p->arena);
   pthread_mutex_destroy(&p->mutex);
   tnx_heap_free(p);
@@ -556,10 +558,32 @@ void tnx_plan_release(tnx_plan *p) {
   if (p && atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) == 1) plan_destroy(p);
 }
 
+/* The plan of a device that runs compiled programs: what StableHLO cannot say is found out now, while the caller can still do something else. */
+static tnx_status build_program(tnx_planner *pl) {
+  const tnx_graph *g = pl->g;
+  tnx_plan *p = pl->p;
+  tnx_plan_program *prog = TNX_ARENA_NEW(&p->arena, tnx_plan_program);
+  bool *nodes = TNX_ARENA_ARRAY(&pl->a.arena, bool, g->nodes.len);
+  if (!prog || !nodes || !(prog->needed = TNX_ARENA_ARRAY(&p->arena, bool, g->inputs.len))) return no_memory();
+  if (g->symbols.len == 0) {
+    char *text;
+    TNX_TRY(tnx_graph_stablehlo(g, &text));
+    tnx_text_free(text);
+  }
+  tnx_graph_needed(g, nodes);
+  for (uint32_t i = 0; i < g->inputs.len; i++) prog->needed[i] = nodes[g->values.data[g->inputs.data[i].value].node];
+  TNX_TRY(tnx_graph_copy(g, &prog->graph));
+  p->program = prog;
+  return TNX_OK;
+}
+
 static tnx_status build(tnx_planner *pl) {
   tnx_graph *g = pl->g;
+  const tnx_driver *driver;
   TNX_TRY(bind_inputs(pl));
   TNX_TRY(bind_outputs(pl));
+  TNX_TRY(tnx_runtime_get_driver(&driver));
+  if (driver->programs) return build_program(pl);
   TNX_TRY(tnx_planner_place(pl));
   for (tnx_node_id id = 1; id < g->nodes.len; id++)
     if (pl->a.live[id]) TNX_TRY(emit(pl, id));

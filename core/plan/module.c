@@ -6,6 +6,7 @@
 #include "aten/lower.h"
 #include "base/log.h"
 #include "plan/run.h"
+#include "runtime/programs.h"
 
 struct tnx_module {
   tnx_graph g;
@@ -131,7 +132,10 @@ tnx_status tnx_plan_run(tnx_plan *p, const int64_t *symbols, uint32_t n_symbols,
   tnx_instance *inst;
   tnx_status status = tnx_instance_get(p, symbols, n_symbols, &inst);
   if (status == TNX_OK) {
-    status = tnx_plan_launch(p, inst, inputs, results, stream);
+    /* A compiled graph is a program of its own, whatever was called before and after it. */
+    status = p->program ? tnx_stream_release(stream) : TNX_OK;
+    if (status == TNX_OK) status = tnx_plan_launch(p, inst, inputs, results, stream);
+    if (status == TNX_OK && p->program) status = tnx_stream_release(stream);
     tnx_instance_release(inst);
   }
   return status;

@@ -17,6 +17,7 @@
 #include "kernels/program/program.h"
 #include "kernels/scan/scan.h"
 #include "passes/passes.h"
+#include "plan/flat.h"
 #include "plan/layout.h"
 
 typedef enum tnx_buffer_kind {
@@ -68,6 +69,12 @@ typedef struct tnx_plan_output {
 
 typedef struct tnx_instance tnx_instance;
 
+/* On devices that run compiled programs a plan has no steps: it keeps its graph, and instances its sizes and where its operands lie. See batch.h. */
+typedef struct tnx_plan_program {
+  tnx_graph graph;
+  bool *needed; /* by input: some output depends on it */
+} tnx_plan_program;
+
 enum { TNX_PLAN_INSTANCES = 4 };
 
 struct tnx_plan {
@@ -84,6 +91,7 @@ struct tnx_plan {
   uint32_t n_exprs, n_symbols;
   uint64_t build_ns;   /* eager plans: how long lowering and planning took */
   tnx_result *results; /* eager plans: what tnx_plan_result gives; others are asked by tnx_plan_infer */
+  tnx_plan_program *program; /* NULL: the plan is its steps */
   pthread_mutex_t mutex; /* guards instances; rank: below the plan cache's, above the allocator's */
   tnx_instance *instances[TNX_PLAN_INSTANCES]; /* most recently used first */
 };
@@ -118,6 +126,10 @@ struct tnx_instance {
   uint64_t *temp_offset; /* bytes into the scratch block, by temporary */
   uint64_t temp_bytes;
   tnx_result *results;
+  /* of a plan with a program */
+  uint64_t number;     /* unique in the process */
+  int64_t *dims;       /* values of the graph's size expressions */
+  tnx_view *inputs, *outputs; /* layouts; of an output that goes into an input: that input's */
 };
 
 tnx_status tnx_instance_get(tnx_plan *p, const int64_t *symbols, uint32_t n_symbols, tnx_instance **out); /* retained */
@@ -147,6 +159,8 @@ tnx_status tnx_planner_fill(tnx_planner *pl, tnx_value v, const tnx_layout *dest
 tnx_status tnx_planner_copy(tnx_planner *pl, const tnx_layout *from, const tnx_layout *to);
 /* True where a value computed in a group has to be in memory. */
 bool tnx_planner_stored(const tnx_planner *pl, tnx_value v);
+/* bind.c's part for plans with a program: dims and layouts; INDEX never, OVERFLOW for sizes beyond 64 bits. */
+tnx_status tnx_program_bind(const tnx_plan *p, tnx_instance *inst, const int64_t *dims);
 /* Where a node runs in node order: a grouped one with its group's last. */
 static inline tnx_node_id tnx_planner_position(const tnx_planner *pl, tnx_node_id n) {
   uint32_t grp = pl->a.group[n];

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "ops/checks.h"
 #include "ops/faults.h"
+#include "plan/batch.h"
 
 typedef struct launch {
   tnx_plan *plan;
@@ -128,6 +129,7 @@ static tnx_status run(void *payload, tnx_pool *pool) {
 }
 
 tnx_status tnx_plan_launch(tnx_plan *p, tnx_instance *inst, void *const *inputs, void *const *results, tnx_stream *stream) {
+  if (p->program) return tnx_batch_launch(p, inst, inputs, results, stream);
   if (inst->n_steps == 0) return TNX_OK;
   _Alignas(16) unsigned char small[SMALL_RECORD];
   uint32_t n_in = p->inputs.len, n_out = p->outputs.len;

@@ -17,6 +17,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/vec.h"
+#include "runtime/programs.h"
 #include "runtime/state.h"
 
 enum {
@@ -45,6 +46,7 @@ struct block {
   segment *segment;
   uintptr_t address;
   size_t size, requested;
+  uint64_t serial;         /* of the allocation that lives here */
   uint32_t bin;
   bool allocated, pending;
   TNX_VEC(use) uses;       /* other streams recorded on the live or pending block */
@@ -70,7 +72,7 @@ struct tnx_allocator {
   tnx_device *device;
   segment *segments, *unused_segments;
   block *unused_blocks, *pending;
-  uint64_t limit, reserved;
+  uint64_t limit, reserved, serials;
   tnx_mem_stats stats;
 };
 
@@ -461,6 +463,7 @@ tnx_status tnx_mem_alloc(int device, size_t bytes, tnx_stream *stream, void **ou
   bin_remove(a, b);
   split(a, b, size);
   b->allocated = true;
+  b->serial = ++a->serials;
   b->requested = bytes;
   STAT_ADD(a, allocation, pool, 1);
   STAT_ADD(a, allocated_bytes, pool, b->size);
@@ -535,6 +538,16 @@ tnx_status tnx_mem_record_stream(void *ptr, tnx_stream *stream) {
   }
   tnx_mutex_unlock(&a->lock);
   return status;
+}
+
+uint64_t tnx_mem_serial(const void *ptr) {
+  segment *s = find_segment((uintptr_t)ptr);
+  if (!s) return 0;
+  tnx_mutex_lock(&s->device->allocator->lock);
+  block *b = block_of(s, (uintptr_t)ptr);
+  uint64_t serial = b->allocated ? b->serial : 0;
+  tnx_mutex_unlock(&s->device->allocator->lock);
+  return serial;
 }
 
 int tnx_mem_device_of(const void *ptr) {

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/cpu.h"
 #include "base/log.h"
+#include "runtime/programs.h"
 #include "runtime/state.h"
 
 tnx_runtime tnx_rt;
@@ -72,6 +73,15 @@ static tnx_status read_device_count(int *out) {
   return TNX_OK;
 }
 
+/* A driver's own count follows the same variables, which are checked here all the same. */
+static tnx_status count_devices(const tnx_driver *driver, int *out) {
+  TNX_TRY(read_device_count(out));
+  if (!driver->count) return TNX_OK;
+  TNX_TRY(driver->count(out));
+  if (*out > TNX_MAX_DEVICES) *out = TNX_MAX_DEVICES;
+  return *out > 0 ? TNX_OK : tnx_fail(TNX_DEVICE, "the %s driver has no device", driver->name);
+}
+
 static tnx_status read_default_threads(int devices, int *out) {
   int cores = tnx_cpu_count() / devices;
   *out = cores < 1 ? 1 : cores > TNX_MAX_WORKERS ? TNX_MAX_WORKERS : cores;
@@ -104,10 +114,15 @@ static void after_fork_child(void) {
   atomic_store(&tnx_rt.lock.word, 0);
 }
 
+static void at_exit(void) {
+  tnx_runtime_close();
+  if (tnx_runtime_is_open() && tnx_rt.driver->close) tnx_rt.driver->close();
+}
+
 static pthread_once_t hooks_once = PTHREAD_ONCE_INIT;
 static void install_hooks(void) {
   pthread_atfork(before_fork, after_fork_parent, after_fork_child);
-  atexit(tnx_runtime_close);
+  atexit(at_exit);
 }
 
 static tnx_status bad_fork(void) {
@@ -140,10 +155,10 @@ done: /* no thread has started and no segment exists: plain memory */
 static tnx_status open_locked(void) {
   int count, threads;
   bool blocking;
-  TNX_TRY(read_device_count(&count));
+  TNX_TRY(tnx_driver_select(&tnx_rt.driver));
+  TNX_TRY(count_devices(tnx_rt.driver, &count));
   TNX_TRY(read_default_threads(count, &threads));
   TNX_TRY(read_blocking(&blocking));
-  TNX_TRY(tnx_driver_select(&tnx_rt.driver));
   TNX_TRY(tnx_rt.driver->open(count));
   tnx_rt.default_threads = threads;
   tnx_rt.cores = tnx_cpu_count();
@@ -188,6 +203,14 @@ void tnx_runtime_close(void) {
   tnx_mutex_unlock(&tnx_rt.lock);
 }
 
+tnx_status tnx_runtime_get_driver(const tnx_driver **out) {
+  if (!tnx_runtime_is_open()) return tnx_driver_select(out);
+  *out = tnx_rt.driver;
+  return TNX_OK;
+}
+
+void tnx_runtime_set_holder(tnx_status (*release)(tnx_stream *s)) { tnx_rt.release_held = release; }
+
 tnx_status tnx_device_get(int device, tnx_device **out) {
   TNX_TRY(tnx_runtime_ensure());
   if (device < 0 || device >= tnx_rt.device_count)
@@ -200,8 +223,7 @@ int tnx_device_count(void) {
   if (tnx_runtime_is_open() || tnx_runtime_in_bad_fork()) return tnx_rt.device_count;
   int count;
   const tnx_driver *driver;
-  if (read_device_count(&count) != TNX_OK || tnx_driver_select(&driver) != TNX_OK) return 0;
-  return count;
+  return tnx_driver_select(&driver) == TNX_OK && count_devices(driver, &count) == TNX_OK ? count : 0;
 }
 
 void tnx_runtime_set_blocking(bool blocking) { atomic_store(&tnx_rt.blocking, blocking); }

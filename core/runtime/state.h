@@ -53,6 +53,8 @@ struct tnx_stream {
   bool live, is_default; /* live: under device.lock */
   int priority;
   _Atomic uint64_t followed; /* tasks of the default stream that what is queued here comes after */
+  _Atomic bool held;         /* work is held back: see programs.h; written under lock */
+  _Atomic(void *) holder;
   tnx_pool pool;
   tnx_free_lists *free_lists; /* the allocator's, under allocator.lock */
 };
@@ -76,6 +78,7 @@ typedef struct tnx_runtime {
   _Atomic bool blocking, stopped; /* stopped: closed; tasks run on the thread that queues them */
   tnx_mutex lock;                 /* rank 10 */
   const tnx_driver *driver;
+  tnx_status (*release_held)(tnx_stream *s);
   _Atomic int threads;            /* asked for by tnx_runtime_set_threads; 0: default */
   int default_threads;
   int cores;                      /* that this process may use */
@@ -98,7 +101,12 @@ uintptr_t tnx_thread_token(void);
 
 /* stream.c */
 tnx_status tnx_stream_new(tnx_device *device, tnx_stream **out); /* a stream object without an entry in the device's table */
-static inline uint64_t tnx_stream_pushed(tnx_stream *s) { return atomic_load_explicit(&s->pushed, memory_order_acquire); }
+uint64_t tnx_stream_pushed_or_held(tnx_stream *s);
+/* Tasks queued so far; what is held back counts as one. `held` falls after `pushed` has grown, so it is read first. */
+static inline uint64_t tnx_stream_pushed(tnx_stream *s) {
+  if (atomic_load_explicit(&s->held, memory_order_acquire)) return tnx_stream_pushed_or_held(s);
+  return atomic_load_explicit(&s->pushed, memory_order_acquire);
+}
 static inline uint64_t tnx_stream_done(tnx_stream *s) { return atomic_load_explicit(&s->done, memory_order_acquire); }
 /* Waits until `target` tasks of s are done, running them itself when nobody does. The caller must not be the consumer of s. */
 void tnx_stream_wait(tnx_stream *s, uint64_t target);

@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "runtime/programs.h"
 #include "runtime/state.h"
 
 enum { RING_BYTES = 256 << 10, SPILL_BYTES = 8 << 10 };
@@ -32,6 +33,9 @@ typedef struct record {
   uint64_t pad;
 } record;
 _Static_assert(sizeof(record) == 48, "payloads are 16-byte aligned");
+
+/* Without what is held back. */
+static inline uint64_t queued(tnx_stream *s) { return atomic_load_explicit(&s->pushed, memory_order_acquire); }
 
 static inline bool claim(tnx_stream *s, uintptr_t token) {
   uintptr_t none = 0;
@@ -97,7 +101,7 @@ static bool unpark_locked(tnx_stream *s) {
 static void release_helper(tnx_stream *s) {
   tnx_mutex_lock(&s->lock);
   atomic_store_explicit(&s->owner, 0, memory_order_release);
-  bool left = tnx_stream_pushed(s) != tnx_stream_done(s);
+  bool left = queued(s) != tnx_stream_done(s);
   bool wake_worker = (left || atomic_load(&s->stop)) && unpark_locked(s);
   bool wake_others = left && s->worker != WORKER_RUNNING && atomic_load(&s->wait_min) != UINT64_MAX;
   tnx_mutex_unlock(&s->lock);
@@ -111,15 +115,15 @@ static void *worker_main(void *arg) {
   tnx_spin spin = {0};
   tnx_spin_begin(&spin);
   for (;;) {
-    if (!atomic_load(&s->stop) && tnx_stream_pushed(s) != tnx_stream_done(s) && claim(s, token)) {
+    if (!atomic_load(&s->stop) && queued(s) != tnx_stream_done(s) && claim(s, token)) {
       /* Threads that never cease to queue must not keep the worker from ending. */
-      while (tnx_stream_pushed(s) != tnx_stream_done(s) && !atomic_load_explicit(&s->stop, memory_order_relaxed)) run_next(s);
+      while (queued(s) != tnx_stream_done(s) && !atomic_load_explicit(&s->stop, memory_order_relaxed)) run_next(s);
       atomic_store_explicit(&s->owner, 0, memory_order_release);
       tnx_spin_begin(&spin);
     }
     if (!atomic_load_explicit(&tnx_rt.stopped, memory_order_relaxed) && tnx_spin_once(&spin)) continue;
     tnx_mutex_lock(&s->lock);
-    bool left = tnx_stream_pushed(s) != tnx_stream_done(s);
+    bool left = queued(s) != tnx_stream_done(s);
     bool helped = atomic_load_explicit(&s->owner, memory_order_relaxed) != 0;
     if (atomic_load(&s->stop) && !helped) break;
     if (left && !helped) {
@@ -170,6 +174,7 @@ static void wait_for(tnx_stream *s, uint64_t target) {
 
 void tnx_stream_wait(tnx_stream *s, uint64_t target) {
   if (tnx_stream_done(s) >= target) return;
+  if (queued(s) < target) tnx_stream_release(s); /* its failure becomes the stream's */
   atomic_fetch_add_explicit(&tnx_rt.waiters, 1, memory_order_relaxed);
   wait_for(s, target);
   atomic_fetch_sub_explicit(&tnx_rt.waiters, 1, memory_order_relaxed);
@@ -201,7 +206,7 @@ static tnx_status reserve_locked(tnx_stream *s, uint32_t need) {
     }
     if (tnx_stream_is_mine(s)) return tnx_fail(TNX_INTERNAL, "the queue of the stream is full and the task that adds to it is its own consumer");
     /* Wait for half of the queue: one long sleep is cheaper than many short ones. */
-    uint64_t done = tnx_stream_done(s), target = done + (tnx_stream_pushed(s) - done + 1) / 2;
+    uint64_t done = tnx_stream_done(s), target = done + (queued(s) - done + 1) / 2;
     tnx_mutex_unlock(&s->lock);
     tnx_stream_wait(s, target);
     tnx_mutex_lock(&s->lock);
@@ -214,9 +219,9 @@ tnx_status tnx_stream_run_wait(void *payload, tnx_pool *pool) {
   return TNX_OK;
 }
 
-/* Queues a task. `wake`: see that somebody runs it; otherwise the caller waits for *ticket_out next, which does. On failure nothing was
+/* Queues a task. `held`: it is the one that is held back. `wake`: see that somebody runs it; otherwise the caller waits for *ticket_out next, which does. On failure nothing was
  * queued and drop is not called. */
-static tnx_status push(tnx_stream *s, tnx_task_fn fn, void (*drop)(void *payload), const void *payload, size_t size, result *own, bool wake, uint64_t *ticket_out) {
+static tnx_status push(tnx_stream *s, tnx_task_fn fn, void (*drop)(void *payload), const void *payload, size_t size, result *own, bool held, bool wake, uint64_t *ticket_out) {
   void *spilled = NULL;
   if (__builtin_expect(size > SPILL_BYTES, 0)) {
     spilled = tnx_heap_alloc(size);
@@ -241,6 +246,7 @@ static tnx_status push(tnx_stream *s, tnx_task_fn fn, void (*drop)(void *payload
   s->head += bytes;
   uint64_t ticket = atomic_load_explicit(&s->pushed, memory_order_relaxed) + 1;
   atomic_store_explicit(&s->pushed, ticket, memory_order_release);
+  if (held) atomic_store_explicit(&s->held, false, memory_order_release); /* after `pushed`: see tnx_stream_pushed */
   *ticket_out = ticket;
   if (!wake) {
     tnx_mutex_unlock(&s->lock);
@@ -267,13 +273,19 @@ static tnx_status follow_default(tnx_stream *s) {
   if (s->is_default || s->priority < 0) return TNX_OK;
   tnx_stream *first = atomic_load_explicit(&s->device->streams[0], memory_order_relaxed);
   tnx_stream_point p = {first, tnx_stream_pushed(first)};
+  if (queued(first) < p.ticket && !tnx_stream_is_mine(first)) TNX_TRY(tnx_stream_release(first));
   if (atomic_load_explicit(&s->followed, memory_order_relaxed) == p.ticket) return TNX_OK;
   if (tnx_stream_done(first) < p.ticket && !tnx_stream_is_mine(first)) {
     uint64_t ticket;
-    TNX_TRY(push(s, tnx_stream_run_wait, NULL, &p, sizeof p, NULL, true, &ticket));
+    TNX_TRY(push(s, tnx_stream_run_wait, NULL, &p, sizeof p, NULL, false, true, &ticket));
   }
   atomic_store_explicit(&s->followed, p.ticket, memory_order_relaxed); /* last: another thread may queue the same wait once more, never none */
   return TNX_OK;
+}
+
+tnx_status tnx_stream_release(tnx_stream *s) {
+  if (__builtin_expect(!atomic_load_explicit(&s->held, memory_order_acquire), 1) || tnx_stream_is_mine(s)) return TNX_OK;
+  return tnx_rt.release_held(s);
 }
 
 tnx_status tnx_stream_run(tnx_stream *s, tnx_task_fn fn, void (*drop)(void *payload), const void *payload, size_t size, bool *queued_out) {
@@ -281,18 +293,22 @@ tnx_status tnx_stream_run(tnx_stream *s, tnx_task_fn fn, void (*drop)(void *payl
   uint64_t ticket;
   *queued_out = false;
   if (tnx_stream_is_mine(s)) return tnx_fail(TNX_INVALID_ARGUMENT, "a task may not wait for its own stream");
+  TNX_TRY(tnx_stream_release(s));
   TNX_TRY(follow_default(s));
-  TNX_TRY(push(s, fn, drop, payload, size, &own, false, &ticket));
+  TNX_TRY(push(s, fn, drop, payload, size, &own, false, false, &ticket));
   *queued_out = true;
   tnx_stream_wait(s, ticket);
   return own.status == TNX_OK ? TNX_OK : tnx_fail(own.status, "%s", own.text);
 }
 
+static bool blocks(tnx_stream *s) { return __builtin_expect(atomic_load_explicit(&tnx_rt.blocking, memory_order_relaxed), 0) && !tnx_stream_is_mine(s); }
+
 tnx_status tnx_stream_submit(tnx_stream *s, tnx_task_fn fn, void (*drop)(void *payload), const void *payload, size_t size, bool *queued_out) {
-  if (__builtin_expect(atomic_load_explicit(&tnx_rt.blocking, memory_order_relaxed), 0) && !tnx_stream_is_mine(s)) return tnx_stream_run(s, fn, drop, payload, size, queued_out);
+  if (blocks(s)) return tnx_stream_run(s, fn, drop, payload, size, queued_out);
   uint64_t ticket;
-  tnx_status status = follow_default(s);
-  if (status == TNX_OK) status = push(s, fn, drop, payload, size, NULL, true, &ticket);
+  tnx_status status = tnx_stream_release(s);
+  if (status == TNX_OK) status = follow_default(s);
+  if (status == TNX_OK) status = push(s, fn, drop, payload, size, NULL, false, true, &ticket);
   *queued_out = status == TNX_OK;
   return status;
 }
@@ -303,6 +319,37 @@ tnx_status tnx_stream_enqueue(tnx_stream *s, tnx_task_fn fn, void (*drop)(void *
   return tnx_stream_submit(s, fn, drop, payload, size, &queued);
 }
 
+tnx_status tnx_stream_follow(tnx_stream *s) { return follow_default(s); }
+
+void tnx_stream_hold(tnx_stream *s) {
+  tnx_mutex_lock(&s->lock);
+  atomic_store(&s->held, true);
+  tnx_mutex_unlock(&s->lock);
+}
+
+tnx_status tnx_stream_enqueue_held(tnx_stream *s, tnx_task_fn fn, void (*drop)(void *payload), const void *payload, size_t size, bool *queued_out) {
+  uint64_t ticket;
+  bool wait = blocks(s);
+  result own = {.status = TNX_OK};
+  *queued_out = false;
+  tnx_status status = push(s, fn, drop, payload, size, wait ? &own : NULL, true, !wait, &ticket);
+  if (status != TNX_OK) return status;
+  *queued_out = true;
+  if (!wait) return TNX_OK;
+  tnx_stream_wait(s, ticket);
+  return own.status == TNX_OK ? TNX_OK : tnx_fail(own.status, "%s", own.text);
+}
+
+void *tnx_stream_get_holder(tnx_stream *s) { return atomic_load_explicit(&s->holder, memory_order_acquire); }
+void tnx_stream_set_holder(tnx_stream *s, void *state) { atomic_store_explicit(&s->holder, state, memory_order_release); }
+
+uint64_t tnx_stream_pushed_or_held(tnx_stream *s) {
+  tnx_mutex_lock(&s->lock);
+  uint64_t n = queued(s) + atomic_load(&s->held);
+  tnx_mutex_unlock(&s->lock);
+  return n;
+}
+
 tnx_status tnx_stream_synchronize(tnx_stream *s) {
   TNX_TRY(tnx_runtime_ensure());
   if (tnx_stream_is_mine(s)) return tnx_fail(TNX_INVALID_ARGUMENT, "a task may not wait for its own stream");
@@ -311,6 +358,7 @@ tnx_status tnx_stream_synchronize(tnx_stream *s) {
 }
 
 bool tnx_stream_query(tnx_stream *s) {
+  tnx_stream_release(s);
   uint64_t done = tnx_stream_done(s); /* first: pushed only grows */
   return done == tnx_stream_pushed(s);
 }
