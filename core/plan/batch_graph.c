@@ -38,7 +38,10 @@ static tnx_status add_input(tnx_graph *g, uint8_t dtype, int rank, const tnx_dim
   tnx_dim number = g->inputs.len;
   tnx_type type = {dtype, (uint8_t)rank, sizes};
   TNX_TRY(tnx_graph_add(g, TNX_OP_INPUT, NULL, 0, &number, 1, NULL, 0, &type, 1, out));
-  tnx_input in = {*out, NULL, TNX_NO_TENSOR, false};
+  tnx_dim *strides = TNX_ARENA_ARRAY(&g->arena, tnx_dim, rank), run = 1;
+  if (!strides) return no_memory();
+  for (int d = rank; d-- > 0; run *= sizes[d]) strides[d] = run;
+  tnx_input in = {*out, strides, TNX_NO_TENSOR, false};
   return tnx_vec_push(&g->inputs, in) ? TNX_OK : no_memory();
 }
 
