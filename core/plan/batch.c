@@ -1,7 +1,7 @@
 /* Gathering calls into batches, and launching the program that a batch is.
  *
  * What a call's operands are to the batch (tnx_ref) is decided when it is launched; a call that does not fit, because it reads memory that only partly was written by the
- * batch or is seen as another dtype, begins the next batch. References, layouts and what is written at the end identify a batch: the second time its program is there. */
+ * batch or is seen as another dtype, begins the next one. References, layouts and what is written at the end identify a batch: the second time its program is there. */
 #include "plan/batch.h"
 
 #include <stdio.h>
@@ -80,7 +80,7 @@ tnx_status tnx_program_bind(const tnx_plan *p, tnx_instance *inst, const int64_t
 
 /* ---- one call ---- */
 
-typedef struct call { tnx_plan *plan; tnx_instance *inst; void *const *inputs, *const *results; unsigned char *scratch; uint64_t used; } call;
+typedef struct call { tnx_plan *plan; tnx_instance *inst; void *const *inputs, *const *results; } call;
 
 static bool reads(const call *c, uint32_t i) { return c->plan->program->needed[i] && tnx_view_numel(&c->inst->inputs[i]) > 0; }
 static bool is_host(const call *c, uint32_t i) { return c->plan->inputs.data[i].host != TNX_NO_TENSOR; }
@@ -132,11 +132,6 @@ static bool fits(tnx_batch *b, const call *c) {
     const tnx_view *v = &c->inst->outputs[i];
     uintptr_t at = written_at(c, i);
     ok = may_write(b, v, at);
-    /* The program may write before it reads: only the very same memory can be both. */
-    for (uint32_t k = 0; ok && k < b->regions.len; k++) {
-      const tnx_region *r = &b->regions.data[k];
-      ok = !meets(r->address, r->bytes, at, span_bytes(v)) || (r->address == at && r->bytes == span_bytes(v) && r->dtype == v->dtype);
-    }
   }
   return ok;
 }
@@ -156,8 +151,7 @@ static tnx_status region_at(tnx_batch *b, uintptr_t address, const tnx_view *v, 
 static tnx_status add_host(tnx_batch *b, const call *c, uint32_t i, tnx_ref *r) {
   uint8_t dtype = c->inst->inputs[i].dtype;
   *r = (tnx_ref){.kind = TNX_REF_HOST, .index = b->host_dtypes.len};
-  unsigned char *at = c->scratch + TNX_HOST_SLOT * c->plan->inputs.data[i].host;
-  if (!tnx_vec_push(&b->host_dtypes, dtype) || !tnx_vec_push(&b->host_at, at) || !tnx_vec_reserve(&b->hosts, b->hosts.len + TNX_HOST_SLOT)) return no_memory();
+  if (!tnx_vec_push(&b->host_dtypes, dtype) || !tnx_vec_reserve(&b->hosts, b->hosts.len + TNX_HOST_SLOT)) return no_memory();
   memset(b->hosts.data + b->hosts.len, 0, TNX_HOST_SLOT);
   memcpy(b->hosts.data + b->hosts.len, c->inputs[i], elem(dtype));
   b->hosts.len += TNX_HOST_SLOT;
@@ -180,7 +174,7 @@ static tnx_status add_read(tnx_batch *b, const call *c, uint32_t i, tnx_ref *r) 
   return region_at(b, at, v, &r->index);
 }
 
-static tnx_status add_write(tnx_batch *b, call *c, uint32_t i, tnx_ref *ref) {
+static tnx_status add_write(tnx_batch *b, const call *c, uint32_t i, tnx_ref *ref) {
   *ref = (tnx_ref){.kind = TNX_REF_NONE};
   if (!writes(c, i)) return TNX_OK;
   const tnx_view *v = &c->inst->outputs[i];
@@ -201,36 +195,7 @@ static tnx_status add_write(tnx_batch *b, call *c, uint32_t i, tnx_ref *ref) {
   tnx_range r = {.address = at, .bytes = bytes, .serial = tnx_mem_serial((void *)at), .elements = tnx_view_span(v), .dtype = v->dtype, .region = TNX_NO_TENSOR, .live = true};
   *ref = (tnx_ref){.kind = dense ? TNX_REF_NEW : TNX_REF_SPAN, .index = b->ranges.len};
   if (!dense) TNX_TRY(region_at(b, at, v, &ref->base));
-  bool crosses = false;
-  for (uint32_t k = 0; k < b->regions.len; k++) {
-    const tnx_region *m = &b->regions.data[k];
-    if (!meets(m->address, m->bytes, at, bytes)) continue;
-    if (m->address == at && m->bytes == bytes && m->dtype == r.dtype) r.region = k;
-    else crosses = true;
-  }
-  if (crosses) { /* with an operand of this very call: see fits */
-    r.region = TNX_NO_TENSOR;
-    r.apart = c->scratch + c->used;
-    c->used += (bytes + TNX_HOST_SLOT - 1) / TNX_HOST_SLOT * TNX_HOST_SLOT;
-  }
   return tnx_vec_push(&b->ranges, r) ? TNX_OK : no_memory();
-}
-
-/* Device memory a call needs beside its operands: for host scalars, and for results that overlap operands without being the same memory. */
-static uint64_t scratch_bytes(const call *c) {
-  uint64_t bytes = (uint64_t)TNX_HOST_SLOT * c->plan->n_hosts;
-  for (uint32_t o = 0; o < c->plan->outputs.len; o++) {
-    if (!writes(c, o)) continue;
-    const tnx_view *w = &c->inst->outputs[o];
-    bool crosses = false;
-    for (uint32_t i = 0; i < c->plan->inputs.len && !crosses; i++) {
-      const tnx_view *v = &c->inst->inputs[i];
-      if (!reads(c, i) || is_host(c, i) || !meets((uintptr_t)c->inputs[i], span_bytes(v), written_at(c, o), span_bytes(w))) continue;
-      crosses = (uintptr_t)c->inputs[i] != written_at(c, o) || span_bytes(v) != span_bytes(w) || v->dtype != w->dtype;
-    }
-    if (crosses) bytes += (span_bytes(w) + TNX_HOST_SLOT - 1) / TNX_HOST_SLOT * TNX_HOST_SLOT;
-  }
-  return bytes;
 }
 
 /* Two results in one place are written in order; ones that overlap otherwise have no place in a program. */
@@ -252,12 +217,11 @@ static void batch_empty(tnx_batch *b) {
     tnx_plan_release(b->calls.data[i].plan);
   }
   for (uint32_t i = 0; i < b->scratch.len; i++) tnx_mem_free(b->scratch.data[i]);
-  b->calls.len = b->refs.len = b->regions.len = b->ranges.len = b->host_dtypes.len = b->hosts.len = b->scratch.len = b->host_at.len = 0;
+  b->calls.len = b->refs.len = b->regions.len = b->ranges.len = b->host_dtypes.len = b->hosts.len = b->scratch.len = 0;
 }
 
-static tnx_status add_call(tnx_batch *b, call *c) {
+static tnx_status add_call(tnx_batch *b, const call *c) {
   uint32_t n_in = c->plan->inputs.len, n_out = c->plan->outputs.len, first = b->refs.len;
-  c->used = (uint64_t)TNX_HOST_SLOT * c->plan->n_hosts;
   if (!tnx_vec_reserve(&b->refs, first + n_in + n_out) || !tnx_vec_reserve(&b->calls, b->calls.len + 1)) return no_memory();
   b->refs.len += n_in + n_out;
   for (uint32_t i = 0; i < n_in; i++) TNX_TRY(add_read(b, c, i, &b->refs.data[first + i]));
@@ -328,7 +292,7 @@ static uint64_t *make_key(const tnx_batch *b, const bool *written, uint32_t *wor
   for (uint32_t i = 0; i < b->calls.len; i++) *at++ = b->calls.data[i].inst->number;
   if (refs) memcpy(at, b->refs.data, b->refs.len * sizeof *b->refs.data);
   at += refs;
-  for (uint32_t i = 0; i < b->ranges.len; i++) *at++ = written[i] ? 2 + (b->ranges.data[i].apart ? 1 : b->ranges.data[i].region == TNX_NO_TENSOR ? 0 : 2 + (uint64_t)b->ranges.data[i].region) : 1;
+  for (uint32_t i = 0; i < b->ranges.len; i++) *at++ = written[i] ? 2 + (b->ranges.data[i].crosses ? 1 : b->ranges.data[i].region == TNX_NO_TENSOR ? 0 : 2 + (uint64_t)b->ranges.data[i].region) : 1;
   *words_out = (uint32_t)(at - key);
   return key;
 }
@@ -388,13 +352,15 @@ static tnx_status program_of(const tnx_batch *b, const bool *written, const tnx_
 /* ---- launching ---- */
 
 typedef struct copy_back { void *from, *to; size_t bytes; } copy_back;
-/* The task's payload; then: operands (inputs, outputs), copies, host scalars' addresses and bytes. */
+/* The task's payload; then: operands (inputs, outputs), copies, host scalars. */
 typedef struct launch {
   tnx_batch_program *program; /* NULL with status OK: nothing to do */
   const tnx_driver *driver;
   tnx_status status;          /* why there is no program */
   int device;
-  uint32_t n_copies, n_hosts;
+  uint32_t n_copies;
+  uint32_t host_bytes; /* of the host scalars, one slot each */
+  void *scratch;       /* where they go */
   char *why;
   tnx_operand operands[];
 } launch;
@@ -406,14 +372,7 @@ static tnx_status run(void *payload, tnx_pool *pool) {
   if (l->status != TNX_OK) return tnx_fail(l->status, "%s", l->why ? l->why : "a program could not be made");
   if (!l->program) return TNX_OK;
   copy_back *copies = copies_of(l);
-  void **host_at = (void **)(void *)(copies + l->n_copies);
-  unsigned char *hosts = (unsigned char *)(host_at + l->n_hosts);
-  tnx_status status = TNX_OK;
-  /* Scalars of neighbouring slots go together. */
-  for (uint32_t i = 0, n; i < l->n_hosts && status == TNX_OK; i += n) {
-    for (n = 1; i + n < l->n_hosts && (char *)host_at[i + n] == (char *)host_at[i] + (size_t)n * TNX_HOST_SLOT;) n++;
-    status = l->driver->copy_to_device(l->device, host_at[i], hosts + (size_t)i * TNX_HOST_SLOT, (size_t)n * TNX_HOST_SLOT);
-  }
+  tnx_status status = l->host_bytes ? l->driver->copy_to_device(l->device, l->scratch, copies + l->n_copies, l->host_bytes) : TNX_OK;
   const tnx_batch_program *p = l->program;
   if (status == TNX_OK) status = p->driver->run(p->program, l->device, l->operands, l->operands + p->n_inputs);
   for (uint32_t i = 0; i < l->n_copies && status == TNX_OK; i++) status = l->driver->copy(l->device, copies[i].to, copies[i].from, copies[i].bytes);
@@ -429,7 +388,7 @@ static void drop(void *payload) {
 
 static size_t launch_bytes(const tnx_batch *b, const tnx_batch_program *p, uint32_t n_copies) {
   size_t operands = p ? p->n_inputs + p->n_outputs : 0;
-  return sizeof(launch) + operands * sizeof(tnx_operand) + n_copies * sizeof(copy_back) + b->host_at.len * (sizeof(void *) + TNX_HOST_SLOT);
+  return sizeof(launch) + operands * sizeof(tnx_operand) + n_copies * sizeof(copy_back) + b->hosts.len;
 }
 
 static void fill_launch(launch *l, const tnx_batch *b) {
@@ -438,7 +397,7 @@ static void fill_launch(launch *l, const tnx_batch *b) {
   copy_back *copies = copies_of(l);
   for (uint32_t i = 0; i < p->n_inputs; i++) {
     uint32_t at = p->inputs[i] & ~(uint32_t)TNX_BATCH_HOST;
-    if (p->inputs[i] & TNX_BATCH_HOST) l->operands[i] = (tnx_operand){b->host_at.data[at], elem(b->host_dtypes.data[at])};
+    if (p->inputs[i] & TNX_BATCH_HOST) l->operands[i] = (tnx_operand){(char *)l->scratch + (size_t)TNX_HOST_SLOT * at, elem(b->host_dtypes.data[at])};
     else l->operands[i] = (tnx_operand){(void *)b->regions.data[at].address, b->regions.data[at].bytes};
   }
   for (uint32_t i = 0, n = 0; i < p->n_outputs; i++) {
@@ -446,11 +405,59 @@ static void fill_launch(launch *l, const tnx_batch *b) {
     l->operands[p->n_inputs + i] = (tnx_operand){r->apart ? r->apart : (void *)r->address, r->bytes};
     if (r->apart) copies[n++] = (copy_back){r->apart, (void *)r->address, r->bytes};
   }
-  void **host_at = (void **)(void *)(copies + l->n_copies);
-  if (b->host_at.len) {
-    memcpy(host_at, b->host_at.data, b->host_at.len * sizeof *host_at);
-    memcpy(host_at + b->host_at.len, b->hosts.data, b->hosts.len);
+  if (b->hosts.len) memcpy(copies + l->n_copies, b->hosts.data, b->hosts.len);
+}
+
+/* Device memory for the program's own use. Memory that was freed since the batch began may be what the program reads, and would be taken again: such blocks are put
+ * aside until one is found that is not. */
+static tnx_status take_scratch(holder *h, uint64_t bytes, char **out) {
+  tnx_batch *b = &h->batch;
+  for (;;) {
+    void *block;
+    TNX_TRY(tnx_mem_alloc_now(tnx_stream_device(h->stream), bytes, h->stream, &block));
+    if (!tnx_vec_push(&b->scratch, block)) {
+      tnx_mem_free(block);
+      return no_memory();
+    }
+    bool read = false;
+    for (uint32_t k = 0; k < b->regions.len && !read; k++) read = meets(b->regions.data[k].address, b->regions.data[k].bytes, (uintptr_t)block, bytes);
+    *out = block;
+    if (!read) return TNX_OK;
   }
+}
+
+static uint64_t slots(uint64_t bytes) { return (bytes + TNX_HOST_SLOT - 1) / TNX_HOST_SLOT * TNX_HOST_SLOT; }
+
+/* Which ranges are in memory at the end, and how: in the memory of a region that is the very same, or, because a program may write before it reads, apart from regions
+ * that it merely overlaps, to be copied afterwards. *scratch_out: host scalars, then results apart. */
+static tnx_status place_results(holder *h, bool *written, uint32_t *n_copies, char **scratch_out) {
+  tnx_batch *b = &h->batch;
+  uint64_t bytes = b->hosts.len;
+  *n_copies = 0;
+  *scratch_out = NULL;
+  for (uint32_t i = 0; i < b->ranges.len; i++) {
+    tnx_range *r = &b->ranges.data[i];
+    written[i] = is_current(r);
+    for (uint32_t k = 0; written[i] && k < b->regions.len; k++) {
+      const tnx_region *m = &b->regions.data[k];
+      if (!meets(m->address, m->bytes, r->address, r->bytes)) continue;
+      if (m->address == r->address && m->bytes == r->bytes && m->dtype == r->dtype) r->region = k;
+      else r->crosses = true;
+    }
+    if (!r->crosses) continue;
+    r->region = TNX_NO_TENSOR;
+    bytes += slots(r->bytes);
+    ++*n_copies;
+  }
+  if (!bytes) return TNX_OK;
+  TNX_TRY(take_scratch(h, bytes, scratch_out));
+  char *at = *scratch_out + b->hosts.len;
+  for (uint32_t i = 0; i < b->ranges.len; i++) {
+    if (!b->ranges.data[i].crosses) continue;
+    b->ranges.data[i].apart = at;
+    at += slots(b->ranges.data[i].bytes);
+  }
+  return TNX_OK;
 }
 
 /* Queues the batch as one task, or one that fails as making the program did. The holder's lock is held. */
@@ -464,12 +471,10 @@ static tnx_status release_locked(holder *h) {
   h->broken = TNX_OK;
   bool *written = tnx_heap_zalloc(b->ranges.len + 1, sizeof *written), any = false;
   uint32_t n_copies = 0;
+  char *scratch = NULL;
   if (!written && status == TNX_OK) status = no_memory();
-  for (uint32_t i = 0; status == TNX_OK && i < b->ranges.len; i++) {
-    written[i] = is_current(&b->ranges.data[i]);
-    any |= written[i];
-    n_copies += written[i] && b->ranges.data[i].apart;
-  }
+  if (status == TNX_OK) status = place_results(h, written, &n_copies, &scratch);
+  for (uint32_t i = 0; status == TNX_OK && i < b->ranges.len; i++) any |= written[i];
   if (status == TNX_OK && any) status = program_of(b, written, driver, &p);
   if (!p) n_copies = 0;
   size_t bytes = launch_bytes(b, p, n_copies);
@@ -483,7 +488,7 @@ static tnx_status release_locked(holder *h) {
     bytes = sizeof least;
     status = no_memory();
   }
-  *l = (launch){.program = p, .driver = driver, .status = status, .device = tnx_stream_device(h->stream), .n_copies = n_copies, .n_hosts = own ? b->host_at.len : 0};
+  *l = (launch){.program = p, .driver = driver, .status = status, .device = tnx_stream_device(h->stream), .n_copies = n_copies, .host_bytes = own ? b->hosts.len : 0, .scratch = scratch};
   if (status != TNX_OK) {
     l->why = tnx_heap_alloc(strlen(tnx_error_text()) + 1);
     if (l->why) strcpy(l->why, tnx_error_text());
@@ -524,27 +529,20 @@ static tnx_status holder_of(tnx_stream *s, holder **out) {
 tnx_status tnx_batch_launch(tnx_plan *p, tnx_instance *inst, void *const *inputs, void *const *results, tnx_stream *stream) {
   pthread_once(&settings.once, read_settings);
   call c = {.plan = p, .inst = inst, .inputs = inputs, .results = results};
-  void *scratch = NULL;
   holder *h;
   TNX_TRY(check_results(&c));
   TNX_TRY(holder_of(stream, &h));
-  /* Before the lock: shortage of memory makes the allocator wait for the stream, which releases what it holds. */
-  uint64_t bytes = scratch_bytes(&c);
-  if (bytes) TNX_TRY(tnx_mem_alloc(tnx_stream_device(stream), bytes, stream, &scratch));
-  c.scratch = scratch;
   pthread_mutex_lock(&h->lock);
   tnx_batch *b = &h->batch;
   tnx_status status = b->calls.len && !fits(b, &c) ? release_locked(h) : TNX_OK;
   if (status == TNX_OK && b->calls.len == 0) status = tnx_stream_follow(stream);
   if (status == TNX_OK) {
     uint32_t before = b->calls.len;
-    status = scratch && !tnx_vec_push(&b->scratch, scratch) ? no_memory() : add_call(b, &c);
+    status = add_call(b, &c);
     if (status == TNX_OK && before == 0) tnx_stream_hold(stream);
     /* A call that was added in part may have taken the place of earlier results. */
     if (status != TNX_OK && before == 0) batch_empty(b);
     else if (status != TNX_OK) h->broken = status;
-  } else {
-    tnx_mem_free(scratch);
   }
   bool full = b->calls.len >= settings.limit || tnx_stream_id(stream) != 0 || tnx_runtime_get_blocking();
   if (status == TNX_OK && full) status = release_locked(h);

@@ -30,9 +30,10 @@ typedef struct tnx_range {
   uintptr_t address;
   uint64_t bytes, serial; /* serial: of the allocation it lies in */
   int64_t elements;
-  uint32_t dtype, region; /* region: the very same memory that is read, or TNX_NO_TENSOR */
-  void *apart;            /* where the program writes it, copied afterwards: it overlaps memory that the program reads; NULL: in place */
+  uint32_t dtype, region; /* region: the very same memory that is read, or TNX_NO_TENSOR; known at the end */
+  void *apart;            /* where the program writes it, copied afterwards: it overlaps memory that the program reads; NULL: in place; known at the end */
   bool live;              /* not overwritten as a whole since */
+  bool crosses;           /* apart is needed */
 } tnx_range;
 
 typedef struct tnx_batch_call { tnx_plan *plan; tnx_instance *inst; uint32_t refs; /* its first one: inputs, then outputs */ } tnx_batch_call;
@@ -44,8 +45,7 @@ typedef struct tnx_batch {
   TNX_VEC(tnx_range) ranges;
   TNX_VEC(uint8_t) host_dtypes;     /* of the host scalars */
   TNX_VEC(unsigned char) hosts;     /* TNX_HOST_SLOT bytes each */
-  TNX_VEC(void *) scratch;          /* device memory for host scalars and results apart, by call */
-  TNX_VEC(void *) host_at;          /* by host scalar: its address in scratch */
+  TNX_VEC(void *) scratch;          /* device memory for host scalars, and for results apart */
 } tnx_batch;
 enum { TNX_HOST_SLOT = 64 };
 

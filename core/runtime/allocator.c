@@ -341,11 +341,13 @@ static void release_segments(tnx_allocator *a) {
   }
 }
 
+static _Thread_local bool never_wait; /* see tnx_mem_alloc_now */
+
 /* Empties the cache: waits for the device's streams, which still may use freed blocks. Called and left with the lock held, not held while waiting. */
 static void empty_cache_locked(tnx_allocator *a) {
   tnx_device *d = a->device;
   int n = atomic_load(&d->stream_count);
-  bool in_task = false; /* others may wait for this very task: only what is ready now can be returned */
+  bool in_task = never_wait; /* others may wait for this very task: only what is ready now can be returned */
   for (int i = 0; i < n; i++) in_task |= tnx_stream_is_mine(atomic_load(&d->streams[i]));
   if (!in_task) {
     tnx_mutex_unlock(&a->lock);
@@ -473,6 +475,13 @@ tnx_status tnx_mem_alloc(int device, size_t bytes, tnx_stream *stream, void **ou
   *out = (void *)b->address;
   tnx_mutex_unlock(&a->lock);
   return TNX_OK;
+}
+
+tnx_status tnx_mem_alloc_now(int device, size_t bytes, tnx_stream *stream, void **out) {
+  never_wait = true;
+  tnx_status status = tnx_mem_alloc(device, bytes, stream, out);
+  never_wait = false;
+  return status;
 }
 
 void tnx_mem_free(void *ptr) {

@@ -23,6 +23,8 @@ tnx_status tnx_stream_enqueue_held(tnx_stream *s, tnx_task_fn fn, void (*drop)(v
 /* Makes the holder queue what it holds. */
 tnx_status tnx_stream_release(tnx_stream *s);
 
+/* tnx_mem_alloc for the holder while it queues: on shortage of memory it takes back what it can without waiting for a stream, which may wait for the holder. */
+tnx_status tnx_mem_alloc_now(int device, size_t bytes, tnx_stream *stream, void **out);
 /* Unique among the allocations of a device: that of the live block around the address; 0 where there is none. */
 uint64_t tnx_mem_serial(const void *ptr);
 #endif
