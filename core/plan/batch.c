@@ -22,7 +22,7 @@ typedef struct holder {
   tnx_status broken; /* a call could be added in part only: the batch fails as a whole */
 } holder;
 
-enum { DEFAULT_LIMIT = 512 };
+enum { DEFAULT_LIMIT = 2048 };
 
 static struct {
   pthread_once_t once;
@@ -30,12 +30,13 @@ static struct {
 } settings = {.once = PTHREAD_ONCE_INIT};
 
 static tnx_status release(tnx_stream *s);
+static bool take_upload(tnx_stream *s, void *to, const void *from, size_t bytes);
 
 static void read_settings(void) {
   const char *text = getenv("TORCH_NEURONX_BATCH_OPERATORS");
   long n = text && *text ? strtol(text, NULL, 10) : DEFAULT_LIMIT;
   settings.limit = n < 1 ? 1 : n > 1 << 16 ? 1 << 16 : (uint32_t)n;
-  tnx_runtime_set_holder(release);
+  tnx_runtime_set_holder(release, take_upload);
 }
 
 static bool meets(uintptr_t a, uint64_t n, uintptr_t b, uint64_t m) { return a < b + m && b < a + n; }
@@ -192,7 +193,8 @@ static tnx_status add_write(tnx_batch *b, const call *c, uint32_t i, tnx_ref *re
     *ref = (tnx_ref){.kind = TNX_REF_RANGE, .index = range, .offset = (int64_t)((at - b->ranges.data[range].address) / elem(v->dtype))};
     return TNX_OK;
   }
-  tnx_range r = {.address = at, .bytes = bytes, .serial = tnx_mem_serial((void *)at), .elements = tnx_view_span(v), .dtype = v->dtype, .region = TNX_NO_TENSOR, .live = true};
+  tnx_range r = {.address = at, .bytes = bytes, .serial = tnx_mem_serial((void *)at), .elements = tnx_view_span(v), .dtype = v->dtype, .region = TNX_NO_TENSOR, .live = true,
+                 .in_place = c->plan->outputs.data[i].into != TNX_NO_TENSOR};
   *ref = (tnx_ref){.kind = dense ? TNX_REF_NEW : TNX_REF_SPAN, .index = b->ranges.len};
   if (!dense) TNX_TRY(region_at(b, at, v, &ref->base));
   return tnx_vec_push(&b->ranges, r) ? TNX_OK : no_memory();
@@ -217,7 +219,7 @@ static void batch_empty(tnx_batch *b) {
     tnx_plan_release(b->calls.data[i].plan);
   }
   for (uint32_t i = 0; i < b->scratch.len; i++) tnx_mem_free(b->scratch.data[i]);
-  b->calls.len = b->refs.len = b->regions.len = b->ranges.len = b->host_dtypes.len = b->hosts.len = b->scratch.len = 0;
+  b->calls.len = b->refs.len = b->regions.len = b->ranges.len = b->host_dtypes.len = b->hosts.len = b->scratch.len = b->uploads.len = 0;
 }
 
 static tnx_status add_call(tnx_batch *b, const call *c) {
@@ -362,13 +364,25 @@ typedef struct launch {
   uint32_t host_bytes; /* of the host scalars, one slot each */
   void *scratch;       /* where they go */
   char *why;
+  unsigned char *uploads;
+  size_t upload_bytes;
   tnx_operand operands[];
 } launch;
 
 static copy_back *copies_of(launch *l) { return (copy_back *)(void *)&l->operands[l->program ? l->program->n_inputs + l->program->n_outputs : 0]; }
 
+static tnx_status run_uploads(const launch *l) {
+  for (size_t at = 0; at < l->upload_bytes;) {
+    const tnx_upload *u = (const tnx_upload *)(const void *)(l->uploads + at);
+    TNX_TRY(l->driver->copy_to_device(l->device, u->to, u + 1, u->bytes));
+    at += sizeof *u + ((u->bytes + 7) & ~(uint64_t)7);
+  }
+  return TNX_OK;
+}
+
 static tnx_status run(void *payload, tnx_pool *pool) {
   launch *l = payload;
+  TNX_TRY(run_uploads(l));
   if (l->status != TNX_OK) return tnx_fail(l->status, "%s", l->why ? l->why : "a program could not be made");
   if (!l->program) return TNX_OK;
   copy_back *copies = copies_of(l);
@@ -383,6 +397,7 @@ static tnx_status run(void *payload, tnx_pool *pool) {
 static void drop(void *payload) {
   launch *l = payload;
   if (l->program) program_release(l->program);
+  tnx_heap_free(l->uploads);
   tnx_heap_free(l->why);
 }
 
@@ -441,7 +456,8 @@ static tnx_status place_results(holder *h, bool *written, uint32_t *n_copies, ch
     for (uint32_t k = 0; written[i] && k < b->regions.len; k++) {
       const tnx_region *m = &b->regions.data[k];
       if (!meets(m->address, m->bytes, r->address, r->bytes)) continue;
-      if (m->address == r->address && m->bytes == r->bytes && m->dtype == r->dtype) r->region = k;
+      /* Memory that was freed and taken again since is a chance, which must not make another program. */
+      if (r->in_place && m->address == r->address && m->bytes == r->bytes && m->dtype == r->dtype) r->region = k;
       else r->crosses = true;
     }
     if (!r->crosses) continue;
@@ -493,7 +509,13 @@ static tnx_status release_locked(holder *h) {
     l->why = tnx_heap_alloc(strlen(tnx_error_text()) + 1);
     if (l->why) strcpy(l->why, tnx_error_text());
   }
-  if (own) fill_launch(l, b);
+  if (own) {
+    fill_launch(l, b);
+    l->uploads = b->uploads.data;
+    l->upload_bytes = b->uploads.len;
+    b->uploads.data = NULL;
+    b->uploads.len = b->uploads.cap = 0;
+  }
   status = tnx_stream_enqueue_held(h->stream, run, drop, l, bytes, &queued);
   if (!queued) drop(l);
   if (own) tnx_heap_free(l);
@@ -509,6 +531,32 @@ static tnx_status release(tnx_stream *s) {
   tnx_status status = release_locked(h);
   pthread_mutex_unlock(&h->lock);
   return status;
+}
+
+/* A model sends many a small tensor to the device on its way; none of them shall end a batch. */
+static bool take_upload(tnx_stream *s, void *to, const void *from, size_t bytes) {
+  holder *h = tnx_stream_get_holder(s);
+  if (!h) return false;
+  pthread_mutex_lock(&h->lock);
+  tnx_batch *b = &h->batch;
+  bool free_of_it = b->calls.len > 0 && h->broken == TNX_OK;
+  for (uint32_t i = 0; free_of_it && i < b->regions.len; i++) free_of_it = !meets(b->regions.data[i].address, b->regions.data[i].bytes, (uintptr_t)to, bytes);
+  for (uint32_t i = 0; free_of_it && i < b->ranges.len; i++) {
+    tnx_range *r = &b->ranges.data[i];
+    free_of_it = !meets(r->address, r->bytes, (uintptr_t)to, bytes) || !is_current(r);
+  }
+  size_t padded = (bytes + 7) & ~(size_t)7;
+  uint32_t at = b->uploads.len;
+  if (free_of_it && tnx_vec_reserve(&b->uploads, at + (uint32_t)(sizeof(tnx_upload) + padded))) {
+    tnx_upload u = {to, bytes};
+    memcpy(b->uploads.data + at, &u, sizeof u);
+    memcpy(b->uploads.data + at + sizeof u, from, bytes);
+    b->uploads.len += (uint32_t)(sizeof u + padded);
+  } else {
+    free_of_it = false;
+  }
+  pthread_mutex_unlock(&h->lock);
+  return free_of_it;
 }
 
 static pthread_mutex_t holders_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -534,7 +582,9 @@ tnx_status tnx_batch_launch(tnx_plan *p, tnx_instance *inst, void *const *inputs
   TNX_TRY(holder_of(stream, &h));
   pthread_mutex_lock(&h->lock);
   tnx_batch *b = &h->batch;
-  tnx_status status = b->calls.len && !fits(b, &c) ? release_locked(h) : TNX_OK;
+  bool next = b->calls.len && !fits(b, &c);
+  if (next) TNX_LOG(PLAN, "%s begins the next program: memory it shares with the last one is seen in another way", p->name);
+  tnx_status status = next ? release_locked(h) : TNX_OK;
   if (status == TNX_OK && b->calls.len == 0) status = tnx_stream_follow(stream);
   if (status == TNX_OK) {
     uint32_t before = b->calls.len;

@@ -34,6 +34,7 @@ typedef struct tnx_range {
   void *apart;            /* where the program writes it, copied afterwards: it overlaps memory that the program reads; NULL: in place; known at the end */
   bool live;              /* not overwritten as a whole since */
   bool crosses;           /* apart is needed */
+  bool in_place;          /* written by an operator that was given this memory, not by one whose result merely came to lie there */
 } tnx_range;
 
 typedef struct tnx_batch_call { tnx_plan *plan; tnx_instance *inst; uint32_t refs; /* its first one: inputs, then outputs */ } tnx_batch_call;
@@ -45,9 +46,12 @@ typedef struct tnx_batch {
   TNX_VEC(tnx_range) ranges;
   TNX_VEC(uint8_t) host_dtypes;     /* of the host scalars */
   TNX_VEC(unsigned char) hosts;     /* TNX_HOST_SLOT bytes each */
+  TNX_VEC(unsigned char) uploads;   /* tnx_upload records: small copies from the host, made before the program runs */
   TNX_VEC(void *) scratch;          /* device memory for host scalars, and for results apart */
 } tnx_batch;
 enum { TNX_HOST_SLOT = 64 };
+/* A copy to device memory that the batch neither reads before nor has written; the bytes follow, padded to 8. */
+typedef struct tnx_upload { void *to; uint64_t bytes; } tnx_upload;
 
 /* A program of a batch and what its operands are: codes of regions (number) and host scalars (number | TNX_BATCH_HOST), and numbers of ranges. */
 enum { TNX_BATCH_HOST = 1u << 31 };

@@ -53,6 +53,7 @@ static tnx_status copy_and_wait(tnx_stream *s, const copy *c) {
 tnx_status tnx_copy_to_device(void *dst, const void *src, size_t bytes, tnx_stream *stream, bool wait) {
   TNX_TRY(tnx_runtime_ensure());
   if (bytes == 0) return TNX_OK;
+  if (bytes <= INLINE_SNAPSHOT && atomic_load_explicit(&stream->held, memory_order_acquire) && tnx_rt.upload_held(stream, dst, src, bytes)) return TNX_OK;
   copy c = {.dst = dst, .src = src, .bytes = bytes, .device = stream->device->index, .fn = tnx_rt.driver->copy_to_device};
   if (wait || bytes > LARGEST_SNAPSHOT) return copy_and_wait(stream, &c); /* a snapshot that large would cost more than waiting */
   if (sizeof c + bytes <= INLINE_SNAPSHOT) {

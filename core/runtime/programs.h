@@ -9,8 +9,9 @@
 
 /* The driver in use, or the one that opening the runtime would use. Borrowed, constant. */
 tnx_status tnx_runtime_get_driver(const tnx_driver **out);
-/* Called to queue what is held on a stream, by tnx_stream_release and nothing else; any thread. Set once, before the first hold. */
-void tnx_runtime_set_holder(tnx_status (*release)(tnx_stream *s));
+/* The holder's functions, set once, before the first hold; called on any thread. release: queues what is held on a stream. upload: takes a small copy from the host
+ * along with what is held, of which it is independent; false if it is not, and the copy has to be queued. */
+void tnx_runtime_set_holder(tnx_status (*release)(tnx_stream *s), bool (*upload)(tnx_stream *s, void *to, const void *from, size_t bytes));
 
 /* The holder's own state for a stream; kept as long as the stream object, which is never given back. Any thread; set by the holder only. */
 void *tnx_stream_get_holder(tnx_stream *s);

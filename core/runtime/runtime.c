@@ -209,7 +209,10 @@ tnx_status tnx_runtime_get_driver(const tnx_driver **out) {
   return TNX_OK;
 }
 
-void tnx_runtime_set_holder(tnx_status (*release)(tnx_stream *s)) { tnx_rt.release_held = release; }
+void tnx_runtime_set_holder(tnx_status (*release)(tnx_stream *s), bool (*upload)(tnx_stream *s, void *to, const void *from, size_t bytes)) {
+  tnx_rt.release_held = release;
+  tnx_rt.upload_held = upload;
+}
 
 tnx_status tnx_device_get(int device, tnx_device **out) {
   TNX_TRY(tnx_runtime_ensure());

@@ -79,6 +79,7 @@ typedef struct tnx_runtime {
   tnx_mutex lock;                 /* rank 10 */
   const tnx_driver *driver;
   tnx_status (*release_held)(tnx_stream *s);
+  bool (*upload_held)(tnx_stream *s, void *to, const void *from, size_t bytes);
   _Atomic int threads;            /* asked for by tnx_runtime_set_threads; 0: default */
   int default_threads;
   int cores;                      /* that this process may use */
