@@ -150,6 +150,18 @@ py::dict cache_stats() {
   return d;
 }
 
+py::dict program_stats() {
+  tnx_program_stats s;
+  tnx_program_get_stats(&s);
+  py::dict d;
+  d["programs"] = s.programs;
+  d["compiled"] = s.compiled;
+  d["cached"] = s.cached;
+  d["loaded"] = s.loaded;
+  d["executed"] = s.executed;
+  return d;
+}
+
 py::list rows() {
   py::list out;
   for (uint32_t i = 0; i < tnx_row_count(); i++) {
@@ -251,6 +263,7 @@ void bind_runtime(py::module_& m) {
 
   m.def("cache_stats", &cache_stats);
   m.def("cache_clear", &tnx_cache_clear);
+  m.def("program_stats", &program_stats);
   m.def("rows", &rows);
   m.def("has_row", [](const std::string& name) { return tnx_row_find(name.c_str()) != nullptr; });
   m.def("operator_support", &operator_support);

@@ -35,6 +35,7 @@ typedef struct tnx_program_driver {
   /* Runs it; operands in the text's order. (work) */
   tnx_status (*run)(tnx_program *p, int device, const tnx_operand *inputs, const tnx_operand *outputs);
   void (*release)(tnx_program *p); /* any thread */
+  void (*stats)(tnx_program_stats *out); /* any thread */
 } tnx_program_driver;
 
 typedef struct tnx_driver {

@@ -229,6 +229,13 @@ int tnx_device_count(void) {
   return tnx_driver_select(&driver) == TNX_OK && count_devices(driver, &count) == TNX_OK ? count : 0;
 }
 
+bool tnx_program_get_stats(tnx_program_stats *out) {
+  memset(out, 0, sizeof *out);
+  bool programs = tnx_runtime_is_open() && tnx_rt.driver->programs;
+  if (programs) tnx_rt.driver->programs->stats(out);
+  return programs;
+}
+
 void tnx_runtime_set_blocking(bool blocking) { atomic_store(&tnx_rt.blocking, blocking); }
 bool tnx_runtime_get_blocking(void) { return atomic_load(&tnx_rt.blocking); }
 

@@ -55,8 +55,8 @@ static struct { pthread_mutex_t lock; nrta_error_tracker_t *errors; } cores[DEVI
 
 static struct { _Atomic uint64_t programs, compiled, cached, loaded, executed; } counters;
 
-void trn_counters_get(trn_counters *out) {
-  *out = (trn_counters){atomic_load(&counters.programs), atomic_load(&counters.compiled), atomic_load(&counters.cached), atomic_load(&counters.loaded), atomic_load(&counters.executed)};
+static void program_stats(tnx_program_stats *out) {
+  *out = (tnx_program_stats){atomic_load(&counters.programs), atomic_load(&counters.compiled), atomic_load(&counters.cached), atomic_load(&counters.loaded), atomic_load(&counters.executed)};
 }
 
 void trn_family_set(int family) { pool.family = family; }
@@ -376,4 +376,4 @@ static tnx_status program_run(tnx_program *p, int device, const tnx_operand *inp
   return status;
 }
 
-const tnx_program_driver trn_programs = {.create = program_create, .run = program_run, .release = program_release};
+const tnx_program_driver trn_programs = {.create = program_create, .run = program_run, .release = program_release, .stats = program_stats};

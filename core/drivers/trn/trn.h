@@ -79,8 +79,6 @@ tnx_status trn_compile(const trn_settings *s, const trn_key *key, const char *na
 
 /* ---- program.c ---- */
 extern const tnx_program_driver trn_programs;
-typedef struct trn_counters { uint64_t programs, compiled, cached, loaded, executed; } trn_counters;
-void trn_counters_get(trn_counters *out);
 /* The instance family that settings are made for; set by open. */
 void trn_family_set(int family);
 #endif

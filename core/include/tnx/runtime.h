@@ -43,6 +43,16 @@ typedef struct tnx_device_props {
 TNX_API tnx_status tnx_device_get_props(int device, tnx_device_props *out);
 TNX_API tnx_status tnx_device_synchronize(int device); /* all streams; reports the first deferred error */
 
+/* Compiled programs of drivers that run them, since the process started. */
+typedef struct tnx_program_stats {
+  uint64_t programs; /* different ones asked for */
+  uint64_t compiled; /* by the compiler, in this process */
+  uint64_t cached;   /* found in the cache on disk */
+  uint64_t loaded, executed;
+} tnx_program_stats;
+/* False: the driver runs kernels, all figures are 0. Never opens the runtime. */
+TNX_API bool tnx_program_get_stats(tnx_program_stats *out);
+
 /* ---- memory ---- */
 /* 64-byte aligned device memory for use on `stream` (NULL: the default stream). Zero bytes give a NULL pointer and TNX_OK. Requests are rounded up to a size
  * class: multiples of 256 bytes below 1 MiB from a small pool, of 64 KiB from a large pool; above 16 MiB in a segment of their own size. On shortage cached segments are returned and the
