@@ -68,9 +68,10 @@ def test_operators_between_two_looks_are_one_program(machine):
     machine.run(PROLOGUE + textwrap.dedent("""
     x, w = torch.randn(8, 16).to("neuron"), torch.randn(16, 16).to("neuron")
     before = programs()
-    y = x
+    y, sent = x, []
     for i in range(50):
-        y = torch.tanh(y @ w) + i + torch.tensor([float(i)]).to("neuron")
+        sent.append(torch.tensor([float(i)]).to("neuron"))
+        y = torch.tanh(y @ w) + i + sent[-1]
     y.cpu()
     assert programs() == before + 1, programs() - before
     z = x.cpu()

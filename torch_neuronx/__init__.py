@@ -89,6 +89,7 @@ if _registered:
         synchronize,
     )
     from .neuron import is_initialized as is_neuron_runtime_initialized  # noqa: E402,F401
+    from .nki import nki_op, set_wrap_nki_enabled, wrap_nki  # noqa: E402,F401
     from .ops import clear_op_tracking, fallback_counts, get_executed_ops, get_fallback_ops  # noqa: E402,F401
     from ._import_hook import after_import as _after_import  # noqa: E402
 

@@ -20,6 +20,7 @@ from torch._prims import rng_prims
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .. import _C
+from ..nki import DECOMPOSITIONS as OWN_OPERATORS
 from .importer import Importer, Program, Unsupported, row_name
 from .metrics import NeuronCompilationMetrics, get_model_name, record
 
@@ -229,7 +230,7 @@ def create_neuron_backend(model_name: str | None = None, fallback_execution: boo
             fw_compiler=compiler("forward"),
             bw_compiler=compiler("backward"),
             inference_compiler=compiler("inference"),
-            decompositions=decompositions(),
+            decompositions={**decompositions(), **OWN_OPERATORS},
             keep_inference_input_mutations=True,
         )(gm, example_inputs)
 
