@@ -222,3 +222,19 @@ def test_what_is_missing(machine, tmp_path):
     copy = shared / "libnrt.so.1"
     copy.write_bytes(pathlib.Path(machine.environment["TORCH_NEURONX_NRT_LIBRARY"]).read_bytes())
     assert "everybody may write" in machine.run(script, TORCH_NEURONX_NRT_LIBRARY=str(copy))
+
+
+def test_compiling_without_a_device(machine, capsys):
+    """Everything is compiled, what the compiler refuses is kept with its words, and a device finds the NEFFs."""
+    from torch_neuronx.compile.__main__ import report
+
+    machine.write_compiler("#!/bin/sh\n! grep -q sine $2 || { echo refused: sine >&2; exit 70; }\n" + trn_tools.COMPILER)
+    script = PROLOGUE + "x = torch.ones(3, device='neuron'); print(torch.neuron.get_device_properties(0).name); (x * 5).cpu(); {}x.exp().cpu(); torch.neuron.synchronize()"
+    offline = {"TORCH_NEURONX_COMPILE_ONLY": "1", "TORCH_NEURONX_DRIVER": "", "TORCH_NEURONX_NRT_LIBRARY": "", "NEURON_PLATFORM_TARGET_OVERRIDE": "trn2"}
+    assert machine.run(script.format("x.double().sin().cpu(); "), **offline) == "trn2\n"
+    assert report(machine.folder / "cache") == (3, 1)
+    lines = capsys.readouterr().out
+    assert "refused: sine" in lines and "float64: no such arithmetic" in lines
+    before = machine.compilations()
+    machine.run(script.format(""), NEURON_PLATFORM_TARGET_OVERRIDE="trn2")
+    assert machine.compilations() == before

@@ -5,7 +5,11 @@
 #include <string.h>
 
 tnx_status tnx_driver_select(const tnx_driver **out) {
-  const char *name = getenv("TORCH_NEURONX_DRIVER");
+  const char *name = getenv("TORCH_NEURONX_DRIVER"), *only = getenv("TORCH_NEURONX_COMPILE_ONLY");
+  if (only && strcmp(only, "1") == 0) {
+    *out = &tnx_driver_trn_offline;
+    return TNX_OK;
+  }
   if (!name || !*name || strcmp(name, "host") == 0) {
     *out = &tnx_driver_host;
     return TNX_OK;

@@ -74,10 +74,10 @@ typedef struct tnx_driver {
   const tnx_program_driver *programs;
 } tnx_driver;
 
-/* The driver named by TORCH_NEURONX_DRIVER (unset: host). INVALID_ARGUMENT for an unknown name; DEVICE, with what is missing, where the
+/* The driver named by TORCH_NEURONX_DRIVER (unset: host), or the one that only compiles under TORCH_NEURONX_COMPILE_ONLY=1. INVALID_ARGUMENT for an unknown name; DEVICE, with what is missing, where the
  * driver cannot run on this machine. Borrowed, constant. Any thread. */
 tnx_status tnx_driver_select(const tnx_driver **out);
-/* The two drivers. */
-extern const tnx_driver tnx_driver_host, tnx_driver_trn;
+/* The drivers; trn_offline compiles only. */
+extern const tnx_driver tnx_driver_host, tnx_driver_trn, tnx_driver_trn_offline;
 tnx_status tnx_driver_trn_probe(void); /* DEVICE: why the trn driver cannot be used here */
 #endif

@@ -218,6 +218,11 @@ static tnx_status wait_compiled(tnx_program *p) {
   return p->status == TNX_OK ? TNX_OK : tnx_fail(p->status, "%s", p->why ? p->why : "the program could not be compiled");
 }
 
+tnx_status trn_program_wait(tnx_program *p, trn_key *key_out) {
+  *key_out = p->key;
+  return wait_compiled(p);
+}
+
 /* ---- loading ---- */
 
 /* "input12" -> 12; false: not such a name. */

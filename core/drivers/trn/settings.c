@@ -149,8 +149,7 @@ static tnx_status read_all(int family, trn_settings *s) {
   s->workers = n ? (unsigned)n : 1;
   TNX_TRY(number("NEURON_RT_EXEC_TIMEOUT", 30, 1 << 20, &n));
   s->exec_timeout = (unsigned)n;
-  TNX_TRY(flag("TORCH_NEURONX_ENABLE_ASYNC_NRT", true, &s->async));
-  return flag("TORCH_NEURONX_COMPILE_ONLY", false, &s->compile_only);
+  return flag("TORCH_NEURONX_ENABLE_ASYNC_NRT", true, &s->async);
 }
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

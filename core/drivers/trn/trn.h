@@ -55,7 +55,7 @@ typedef struct trn_settings {
   uint64_t cache_limit;   /* bytes */
   unsigned workers;       /* compilers at once */
   unsigned compile_timeout, lock_timeout, exec_timeout; /* seconds */
-  bool async, compile_only;
+  bool async;
 } trn_settings;
 /* Read once. INVALID_ARGUMENT names a malformed variable. family: of nrt_get_instance_info, -1 without a device. */
 tnx_status trn_settings_get(int family, const trn_settings **out);
@@ -79,6 +79,8 @@ tnx_status trn_compile(const trn_settings *s, const trn_key *key, const char *na
 
 /* ---- program.c ---- */
 extern const tnx_program_driver trn_programs;
+/* Waits until it is compiled; why it is not. */
+tnx_status trn_program_wait(tnx_program *p, trn_key *key_out);
 /* The instance family that settings are made for; set by open. */
 void trn_family_set(int family);
 #endif
