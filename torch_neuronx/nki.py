@@ -1,7 +1,7 @@
 """Operators of one's own: functions on PyTorch tensors, and kernels of the Neuron Kernel Interface where AWS's package ``nki`` is installed.
 
-An operator registered with :func:`nki_op` is one of ``torch.library``: it works eagerly, under ``torch.compile`` (where its function becomes part of the graph), with
-autograd (``register_autograd``) and on the other devices that its function runs on.
+An operator registered with :func:`nki_op` is one of ``torch.library``: it works eagerly, under ``torch.compile`` (where its function becomes part of the
+graph), with autograd (``register_autograd``) and on the other devices that its function runs on.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``python -m torch_neuronx.compile <model>``: a language model's programs for Trainium, compiled ahead of time, on any machine.
 
-Runs a first static ``generate`` with nothing executed, so that every program it needs is written as StableHLO and, where neuronx-cc is installed, compiled. The folder is
-a cache: ``TORCH_NEURONX_NEFF_CACHE_DIR=<folder>`` on the instance finds the NEFFs there. Prints each program and what the hardware's compiler is known to refuse or to
-change in it.
+Runs a first static ``generate`` with nothing executed, so that every program it needs is written as StableHLO and, where neuronx-cc is installed,
+compiled. The folder is a cache: ``TORCH_NEURONX_NEFF_CACHE_DIR=<folder>`` on the instance finds the NEFFs there. Prints each program and what the
+hardware's compiler is known to refuse or to change in it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def report(folder: pathlib.Path) -> tuple[int, int]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m torch_neuronx.compile", description="Compiles a causal language model's programs for Trainium; nothing is executed.")
+    parser = argparse.ArgumentParser(
+        prog="python -m torch_neuronx.compile", description="Compiles a causal language model's programs for Trainium; nothing is executed."
+    )
     parser.add_argument("model", help="a folder or a name on the Hugging Face Hub")
     parser.add_argument("--output", type=pathlib.Path, help="folder for StableHLO and NEFFs (default: the cache)")
     parser.add_argument("--prompt-tokens", type=int, default=32, help="length of the prompt that the prefill is compiled for (%(default)s)")
