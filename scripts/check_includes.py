@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the order of the layers: which folder may include which (ARCHITECTURE.md, "Layers").
 
-    base < ops < ir < {aten, passes} < plan;  base < kernels < plan;  base < runtime < drivers;  {kernels, runtime} < {comm, plan}
+    base < ops < ir < {aten, passes} < plan;  base < kernels < plan;  base < runtime < drivers;  {kernels, runtime} < {comm, plan};  {drivers, plan} < nrt_host < tools
 
 A folder includes its own headers, the public headers in core/include/tnx and the folders listed for it below. The core includes
 nothing of PyTorch or Python; the glue includes nothing of the core but its public headers. Prints one line for each breach.
@@ -21,6 +21,8 @@ LAYERS: dict[str, set[str]] = {
     "drivers": {"base", "runtime"},
     "comm": {"base", "kernels", "runtime"},
     "plan": {"base", "ops", "ir", "aten", "passes", "kernels", "runtime"},
+    "nrt_host": {"base", "ops", "ir", "kernels", "runtime", "drivers", "plan"},
+    "tools": {"base", "ir", "plan", "nrt_host"},
 }
 # The seam between the runtime and the kinds of device: drivers fill it, the runtime calls it. It belongs to the runtime's layer.
 SEAM = "drivers/driver.h"

@@ -61,6 +61,43 @@ static tnx_value logical_shift(hlo_import *m, tnx_value x, tnx_value y) {
   return tnx_b_convert(b, tnx_b_select(b, good, r, zero), t);
 }
 
+/* ---- unsigned 64 bits: the graph computes with int64, whose sums and products have the same bits; order and quotients differ ---- */
+
+static tnx_value as_signed_order(hlo_import *m, tnx_value x) {
+  return tnx_b_binary(&m->b, TNX_OP_XOR, tnx_b_convert(&m->b, x, TNX_I64), tnx_b_const_i(&m->b, TNX_I64, INT64_MIN));
+}
+static tnx_value unsigned_compare(hlo_import *m, tnx_op op, tnx_value x, tnx_value y) { return tnx_b_binary(&m->b, op, as_signed_order(m, x), as_signed_order(m, y)); }
+
+/* Half of x by y, doubled, is the quotient or one less (Hacker's Delight, 9-3); a divisor of 2^63 and more goes in once or not at all. By zero: 0, and x as the rest. */
+static tnx_value unsigned_divide(hlo_import *m, tnx_op op, tnx_value x, tnx_value y) {
+  tnx_builder *b = &m->b;
+  if (!x || !y) return 0;
+  tnx_value n = tnx_b_convert(b, x, TNX_I64), d = tnx_b_convert(b, y, TNX_I64), zero = tnx_b_const_i(b, TNX_I64, 0), one = tnx_b_const_i(b, TNX_I64, 1);
+  tnx_value none = tnx_b_binary(b, TNX_OP_EQ, d, zero), large = tnx_b_binary(b, TNX_OP_LT, d, zero);
+  tnx_value half = tnx_b_binary(b, TNX_OP_AND, tnx_b_binary(b, TNX_OP_SHR, n, one), tnx_b_const_i(b, TNX_I64, INT64_MAX));
+  tnx_value divisor = tnx_b_select(b, tnx_b_binary(b, TNX_OP_OR, none, large), one, d);
+  tnx_value q = tnx_b_select(b, tnx_b_binary(b, TNX_OP_OR, none, large), zero, tnx_b_binary(b, TNX_OP_SHL, tnx_b_binary(b, TNX_OP_DIV, half, divisor), one));
+  tnx_value rest = tnx_b_binary(b, TNX_OP_SUB, n, tnx_b_binary(b, TNX_OP_MUL, q, d));
+  tnx_value more = tnx_b_binary(b, TNX_OP_AND, unsigned_compare(m, TNX_OP_GE, rest, d), tnx_b_unary(b, TNX_OP_NOT, none));
+  tnx_value r = op == TNX_OP_DIV ? tnx_b_select(b, more, tnx_b_binary(b, TNX_OP_ADD, q, one), q) : tnx_b_select(b, more, tnx_b_binary(b, TNX_OP_SUB, rest, d), rest);
+  return tnx_b_convert(b, r, TNX_U64);
+}
+
+static tnx_value binary(hlo_import *m, tnx_op op, tnx_value x, tnx_value y) {
+  if (!x || !y) return 0;
+  if (tnx_b_dtype(&m->b, x) == TNX_U64 && tnx_b_dtype(&m->b, y) == TNX_U64) {
+    switch (op) {
+      case TNX_OP_DIV:
+      case TNX_OP_FMOD: return unsigned_divide(m, op, x, y);
+      case TNX_OP_MAX: return tnx_b_select(&m->b, unsigned_compare(m, TNX_OP_GE, x, y), x, y);
+      case TNX_OP_MIN: return tnx_b_select(&m->b, unsigned_compare(m, TNX_OP_LE, x, y), x, y);
+      case TNX_OP_LT: case TNX_OP_LE: case TNX_OP_GT: case TNX_OP_GE: return unsigned_compare(m, op, x, y);
+      default: break;
+    }
+  }
+  return tnx_b_binary(&m->b, op, x, y);
+}
+
 /* ---- bits of floats: taken apart and put together with arithmetic that is exact, as the graph has no operator for them. A NaN's payload is lost. ---- */
 
 typedef struct layout { int mantissa, bias, top; } layout; /* top: the exponent field of infinities */
@@ -133,7 +170,7 @@ static tnx_value compare(hlo_import *m) {
   static const struct { const char *name; tnx_op op; } directions[] = {{"EQ", TNX_OP_EQ}, {"NE", TNX_OP_NE}, {"LT", TNX_OP_LT}, {"LE", TNX_OP_LE}, {"GT", TNX_OP_GT}, {"GE", TNX_OP_GE}};
   const char *word = hlo_word_attr(m, "comparison_direction");
   for (int i = 0; i < 6; i++)
-    if (strcmp(word, directions[i].name) == 0) return tnx_b_binary(&m->b, directions[i].op, hlo_in(m, 0), hlo_in(m, 1));
+    if (strcmp(word, directions[i].name) == 0) return binary(m, directions[i].op, hlo_in(m, 0), hlo_in(m, 1));
   return hlo_refuse(m, "comparison_direction expected");
 }
 
@@ -153,7 +190,7 @@ bool hlo_import_pointwise(hlo_import *m) {
     tnx_op op = (tnx_op)plain[i].op;
     if (x && tnx_b_dtype(&m->b, x) == TNX_BOOL) op = for_bool(op);
     bool kept = x && op == TNX_OP_ABS && tnx_dtype_get_kind(tnx_b_dtype(&m->b, x)) == TNX_KIND_UINT;
-    hlo_give(m, plain[i].operands == 2 ? tnx_b_binary(&m->b, op, x, hlo_in(m, 1)) : kept ? x : tnx_b_unary(&m->b, op, x));
+    hlo_give(m, plain[i].operands == 2 ? binary(m, op, x, hlo_in(m, 1)) : kept ? x : tnx_b_unary(&m->b, op, x));
     return true;
   }
   if (strcmp(name, "stablehlo.constant") == 0) hlo_give(m, operands(m, 0) ? constant(m) : 0);
@@ -168,7 +205,7 @@ bool hlo_import_pointwise(hlo_import *m) {
     else hlo_give(m, tnx_b_select(&m->b, hlo_in(m, 0), hlo_in(m, 1), hlo_in(m, 2)));
   } else if (strcmp(name, "stablehlo.clamp") == 0) {
     if (m->op->n_in != 3 || m->op->n_out != 1) hlo_refuse(m, "three operands expected");
-    else hlo_give(m, tnx_b_binary(&m->b, TNX_OP_MIN, tnx_b_binary(&m->b, TNX_OP_MAX, hlo_in(m, 1), hlo_in(m, 0)), hlo_in(m, 2)));
+    else hlo_give(m, binary(m, TNX_OP_MIN, binary(m, TNX_OP_MAX, hlo_in(m, 1), hlo_in(m, 0)), hlo_in(m, 2)));
   } else {
     return false;
   }

@@ -68,6 +68,8 @@ NRT_STATUS host_error(NRT_STATUS status, const char *fmt, ...) TNX_PRINTF(2, 3);
 /* libtnx's failure, whose text is the thread's, as one of NRT. executing: it happened while a model ran. */
 NRT_STATUS host_status(tnx_status s, bool executing);
 
+void host_lapack_provide(void);
+
 /* ---- injected faults: NRT_HOST_FAULT=alloc:3,execute:2+,timeout:1,terminal:4,load:1 fails the n-th call of a kind (n+: and all later ones) ---- */
 typedef enum host_fault { HOST_FAULT_ALLOC, HOST_FAULT_LOAD, HOST_FAULT_EXECUTE, HOST_FAULT_TIMEOUT, HOST_FAULT_TERMINAL, HOST_FAULT_COUNT } host_fault;
 NRT_STATUS host_faults_read(void);

@@ -111,6 +111,7 @@ NRT_API NRT_STATUS nrt_init(nrt_framework_type_t framework, const char *fw_versi
     if (status == NRT_SUCCESS) status = host_status(tnx_runtime_open(), false);
     if (status == NRT_SUCCESS) {
       for (int i = 0; i < MAX_CORES; i++) dead[i] = false;
+      host_lapack_provide();
       atomic_store(&state, 1);
     }
   }
