@@ -550,7 +550,7 @@ const char *tnx_hlo_operation_name(uint32_t i) {
       "stablehlo.select", "stablehlo.clamp", "stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose", "stablehlo.reverse", "stablehlo.iota", "stablehlo.slice",
       "stablehlo.pad", "stablehlo.concatenate", "stablehlo.dynamic_update_slice", "stablehlo.dynamic_slice", "stablehlo.dot_general", "stablehlo.cholesky",
       "stablehlo.triangular_solve", "stablehlo.fft", "stablehlo.optimization_barrier", "stablehlo.gather", "stablehlo.scatter", "stablehlo.reduce", "stablehlo.sort",
-      "stablehlo.while", "stablehlo.composite", "func.call"};
+      "stablehlo.while", "stablehlo.composite", "func.call", "chlo.next_after"};
   enum { OTHERS = sizeof others / sizeof *others };
   return i < OTHERS ? others[i] : hlo_pointwise_name(i - OTHERS);
 }

@@ -201,6 +201,26 @@ static tnx_value factor(hlo_import *m, uint32_t i, const int64_t *batch, uint32_
   return n_batch ? tnx_b_reshape(&m->b, x, 3, shape) : tnx_b_reshape(&m->b, x, 2, shape + 1);
 }
 
+static tnx_value product_of_halves(hlo_import *m, tnx_value x, tnx_value y) {
+  tnx_builder *b = &m->b;
+  int rank = tnx_b_rank(b, x);
+  tnx_dim sizes[3] = {tnx_b_size(b, x, 0)};
+  sizes[rank - 2] = tnx_b_size(b, x, rank - 2);
+  sizes[rank - 1] = tnx_b_size(b, y, rank - 1);
+  tnx_value in[2] = {x, y};
+  tnx_type type = {TNX_F32, (uint8_t)rank, sizes};
+  return tnx_b_node(b, TNX_OP_MATMUL, in, 2, NULL, 0, NULL, 0, &type, 1);
+}
+
+/* Complex matrices by four products of their parts, as there are kernels for real ones. */
+static tnx_value product(hlo_import *m, tnx_value x, tnx_value y) {
+  tnx_builder *b = &m->b;
+  if (!tnx_dtype_is_complex(tnx_b_dtype(b, x))) return tnx_b_matmul(b, x, y);
+  tnx_value a = tnx_b_unary(b, TNX_OP_REAL, x), c = tnx_b_unary(b, TNX_OP_IMAG, x), d = tnx_b_unary(b, TNX_OP_REAL, y), e = tnx_b_unary(b, TNX_OP_IMAG, y);
+  tnx_value re = tnx_b_binary(b, TNX_OP_SUB, tnx_b_matmul(b, a, d), tnx_b_matmul(b, c, e)), im = tnx_b_binary(b, TNX_OP_ADD, tnx_b_matmul(b, a, e), tnx_b_matmul(b, c, d));
+  return tnx_b_binary(b, TNX_OP_COMPLEX, re, im);
+}
+
 static tnx_value dot_general(hlo_import *m) {
   tnx_builder *b = &m->b;
   const tnx_hlo_attr *a = hlo_attr(m, "dot_dimension_numbers");
@@ -232,18 +252,7 @@ static tnx_value dot_general(hlo_import *m) {
     u = tnx_b_convert(b, u, want);
     v = tnx_b_convert(b, v, want);
   }
-  tnx_value r;
-  if (halves) {
-    int ru = tnx_b_rank(b, u);
-    tnx_dim out[3] = {tnx_b_size(b, u, 0), tnx_b_size(b, u, ru - 2), tnx_b_size(b, v, ru - 1)};
-    tnx_value in[2] = {u, v};
-    tnx_type type = {TNX_F32, (uint8_t)ru, ru == 3 ? out : out + 1};
-    if (ru == 2) out[1] = tnx_b_size(b, u, 0);
-    r = tnx_b_node(b, TNX_OP_MATMUL, in, 2, NULL, 0, NULL, 0, &type, 1);
-  } else {
-    r = tnx_b_matmul(b, u, v);
-  }
-  return tnx_b_reshape(b, r, rank, sizes);
+  return tnx_b_reshape(b, halves ? product_of_halves(m, u, v) : product(m, u, v), rank, sizes);
 }
 
 /* ---- factorisations and transforms ---- */

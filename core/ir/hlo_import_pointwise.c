@@ -21,7 +21,7 @@ static const struct { const char *name; uint16_t op; uint8_t operands; } plain[]
     {"stablehlo.multiply", TNX_OP_MUL, 2},     {"stablehlo.divide", TNX_OP_DIV, 2},       {"stablehlo.remainder", TNX_OP_FMOD, 2},
     {"stablehlo.power", TNX_OP_POW, 2},        {"stablehlo.atan2", TNX_OP_ATAN2, 2},      {"stablehlo.maximum", TNX_OP_MAX, 2},
     {"stablehlo.minimum", TNX_OP_MIN, 2},      {"stablehlo.and", TNX_OP_AND, 2},          {"stablehlo.or", TNX_OP_OR, 2},
-    {"stablehlo.xor", TNX_OP_XOR, 2},          {"chlo.next_after", TNX_OP_NEXTAFTER, 2},  {"stablehlo.complex", TNX_OP_COMPLEX, 2},
+    {"stablehlo.xor", TNX_OP_XOR, 2},          {"stablehlo.complex", TNX_OP_COMPLEX, 2},
     {"stablehlo.shift_left", TNX_OP_SHL, 2},
 };
 
@@ -100,15 +100,25 @@ static tnx_value binary(hlo_import *m, tnx_op op, tnx_value x, tnx_value y) {
 
 /* ---- bits of floats: taken apart and put together with arithmetic that is exact, as the graph has no operator for them. A NaN's payload is lost. ---- */
 
-typedef struct layout { int mantissa, bias, top; } layout; /* top: the exponent field of infinities */
-static const layout single = {23, 127, 0xff}, twice = {52, 1023, 0x7ff};
+typedef struct layout { int mantissa, bias, top, bits; } layout; /* top: the exponent field of infinities */
+
+static bool layout_of(tnx_dtype t, layout *out) {
+  switch (t) {
+    case TNX_F64: *out = (layout){52, 1023, 0x7ff, 64}; return true;
+    case TNX_F32: *out = (layout){23, 127, 0xff, 32}; return true;
+    case TNX_BF16: *out = (layout){7, 127, 0xff, 16}; return true;
+    case TNX_F16: *out = (layout){10, 15, 0x1f, 16}; return true;
+    default: return false;
+  }
+}
+static int64_t sign_bit(layout l) { return (int64_t)(UINT64_C(1) << (l.bits - 1)); }
 
 static tnx_value number(hlo_import *m, double v) { return tnx_b_const_f(&m->b, TNX_F64, v); }
 static tnx_value integer(hlo_import *m, int64_t v) { return tnx_b_const_i(&m->b, TNX_I64, v); }
 
-static tnx_value bits_of(hlo_import *m, tnx_value x) {
+/* int64; not negative unless there are 64 of them. */
+static tnx_value bits_of(hlo_import *m, tnx_value x, layout l) {
   tnx_builder *b = &m->b;
-  const layout l = tnx_b_dtype(b, x) == TNX_F64 ? twice : single;
   tnx_value y = tnx_b_convert(b, x, TNX_F64), size = tnx_b_unary(b, TNX_OP_ABS, y);
   tnx_value fraction = tnx_b_unary(b, TNX_OP_MANTISSA, size), exponent = tnx_b_convert(b, tnx_b_unary(b, TNX_OP_EXPONENT, size), TNX_I64);
   /* normal: size = 1.f 2^(field - bias), and the exponent is one above that power */
@@ -122,13 +132,11 @@ static tnx_value bits_of(hlo_import *m, tnx_value x) {
   r = tnx_b_select(b, tnx_b_binary(b, TNX_OP_EQ, size, number(m, INFINITY)), integer(m, (int64_t)l.top << l.mantissa), r);
   r = tnx_b_select(b, tnx_b_unary(b, TNX_OP_ISNAN, size), integer(m, ((int64_t)l.top << l.mantissa) | (INT64_C(1) << (l.mantissa - 1))), r);
   tnx_value negative = tnx_b_binary(b, TNX_OP_LT, tnx_b_binary(b, TNX_OP_COPYSIGN, number(m, 1), y), number(m, 0));
-  tnx_value sign = integer(m, l.mantissa == 52 ? INT64_MIN : INT64_C(1) << 31);
-  return tnx_b_select(b, negative, tnx_b_binary(b, TNX_OP_OR, r, sign), r);
+  return tnx_b_select(b, negative, tnx_b_binary(b, TNX_OP_OR, r, integer(m, sign_bit(l))), r);
 }
 
-static tnx_value float_of_bits(hlo_import *m, tnx_value x, tnx_dtype t) {
+static tnx_value float_of_bits(hlo_import *m, tnx_value x, tnx_dtype t, layout l) {
   tnx_builder *b = &m->b;
-  const layout l = t == TNX_F64 ? twice : single;
   tnx_value bits = tnx_b_convert(b, x, TNX_I64), one = integer(m, 1), zero = integer(m, 0);
   tnx_value field = tnx_b_binary(b, TNX_OP_AND, tnx_b_binary(b, TNX_OP_SHR, bits, integer(m, l.mantissa)), integer(m, l.top));
   tnx_value rest = tnx_b_binary(b, TNX_OP_AND, bits, integer(m, (INT64_C(1) << l.mantissa) - 1)), small = tnx_b_binary(b, TNX_OP_EQ, field, zero);
@@ -140,7 +148,7 @@ static tnx_value float_of_bits(hlo_import *m, tnx_value x, tnx_dtype t) {
   r = tnx_b_binary(b, TNX_OP_MUL, r, tnx_b_unary(b, TNX_OP_EXP2, tnx_b_convert(b, second, TNX_F64)));
   tnx_value special = tnx_b_select(b, tnx_b_binary(b, TNX_OP_EQ, rest, zero), number(m, INFINITY), number(m, NAN));
   r = tnx_b_select(b, tnx_b_binary(b, TNX_OP_EQ, field, integer(m, l.top)), special, r);
-  tnx_value negative = t == TNX_F64 ? tnx_b_binary(b, TNX_OP_LT, bits, zero) : tnx_b_binary(b, TNX_OP_NE, tnx_b_binary(b, TNX_OP_AND, bits, integer(m, INT64_C(1) << 31)), zero);
+  tnx_value negative = tnx_b_binary(b, TNX_OP_NE, tnx_b_binary(b, TNX_OP_AND, bits, integer(m, sign_bit(l))), zero);
   return tnx_b_convert(b, tnx_b_select(b, negative, tnx_b_unary(b, TNX_OP_NEG, r), r), t);
 }
 
@@ -150,10 +158,29 @@ static tnx_value bitcast(hlo_import *m) {
   tnx_dtype from = tnx_b_dtype(&m->b, x), to = (tnx_dtype)hlo_out_type(m, 0)->dtype;
   bool integers = tnx_dtype_is_integral(from) && from != TNX_BOOL, integral = tnx_dtype_is_integral(to) && to != TNX_BOOL;
   if (tnx_dtype_size(from) != tnx_dtype_size(to)) return hlo_unsupported(m, "types of one size expected");
+  layout l;
   if (integers && integral) return tnx_b_convert(&m->b, x, to);
-  if ((from == TNX_F32 || from == TNX_F64) && integral) return tnx_b_convert(&m->b, bits_of(m, x), to);
-  if ((to == TNX_F32 || to == TNX_F64) && integers) return float_of_bits(m, x, to);
-  return from == to ? x : hlo_unsupported(m, "float32, float64 and integers expected");
+  if (layout_of(from, &l) && integral) return tnx_b_convert(&m->b, bits_of(m, x, l), to);
+  if (layout_of(to, &l) && integers) return float_of_bits(m, x, to, l);
+  return from == to ? x : hlo_unsupported(m, "floats and integers expected");
+}
+
+/* Halves have neighbours of their own: the next bits, which are in the order of the sizes. */
+static tnx_value next_after(hlo_import *m) {
+  tnx_builder *b = &m->b;
+  tnx_value x = hlo_in(m, 0), y = hlo_in(m, 1);
+  layout l;
+  if (!x || !y) return 0;
+  tnx_dtype t = tnx_b_dtype(b, x);
+  if ((t != TNX_F16 && t != TNX_BF16) || !layout_of(t, &l)) return tnx_b_binary(b, TNX_OP_NEXTAFTER, x, y);
+  tnx_value from = tnx_b_convert(b, x, TNX_F64), to = tnx_b_convert(b, y, TNX_F64), zero = number(m, 0), bits = bits_of(m, x, l);
+  tnx_value up = tnx_b_binary(b, TNX_OP_LT, from, to), grows = tnx_b_binary(b, TNX_OP_EQ, up, tnx_b_binary(b, TNX_OP_GT, from, zero));
+  tnx_value next = float_of_bits(m, tnx_b_select(b, grows, tnx_b_binary(b, TNX_OP_ADD, bits, integer(m, 1)), tnx_b_binary(b, TNX_OP_SUB, bits, integer(m, 1))), t, l);
+  tnx_value least = tnx_b_convert(b, tnx_b_binary(b, TNX_OP_COPYSIGN, number(m, ldexp(1, 1 - l.bias - l.mantissa)), to), t);
+  tnx_value r = tnx_b_select(b, tnx_b_binary(b, TNX_OP_EQ, from, zero), least, next);
+  r = tnx_b_select(b, tnx_b_binary(b, TNX_OP_EQ, from, to), y, r);
+  tnx_value nan = tnx_b_binary(b, TNX_OP_OR, tnx_b_unary(b, TNX_OP_ISNAN, from), tnx_b_unary(b, TNX_OP_ISNAN, to));
+  return tnx_b_select(b, nan, tnx_b_const_f(b, t, NAN), r);
 }
 
 /* ---- the rest ---- */
@@ -196,6 +223,7 @@ bool hlo_import_pointwise(hlo_import *m) {
   if (strcmp(name, "stablehlo.constant") == 0) hlo_give(m, operands(m, 0) ? constant(m) : 0);
   else if (strcmp(name, "stablehlo.convert") == 0) hlo_give(m, operands(m, 1) ? tnx_b_convert(&m->b, hlo_in(m, 0), (tnx_dtype)hlo_out_type(m, 0)->dtype) : 0);
   else if (strcmp(name, "stablehlo.bitcast_convert") == 0) hlo_give(m, operands(m, 1) ? bitcast(m) : 0);
+  else if (strcmp(name, "chlo.next_after") == 0) hlo_give(m, operands(m, 2) ? next_after(m) : 0);
   else if (strcmp(name, "stablehlo.compare") == 0) hlo_give(m, operands(m, 2) ? compare(m) : 0);
   else if (strcmp(name, "stablehlo.shift_right_arithmetic") == 0) hlo_give(m, operands(m, 2) ? tnx_b_binary(&m->b, TNX_OP_SHR, hlo_in(m, 0), hlo_in(m, 1)) : 0);
   else if (strcmp(name, "stablehlo.shift_right_logical") == 0) hlo_give(m, operands(m, 2) ? logical_shift(m, hlo_in(m, 0), hlo_in(m, 1)) : 0);
