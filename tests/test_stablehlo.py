@@ -6,6 +6,8 @@ Run as a program it prints the counts: ``python tests/test_stablehlo.py``.
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import referee
 import torch
@@ -67,9 +69,14 @@ def run_all(calls):
     return outcome, uncovered
 
 
+@functools.cache  # test_nrt_host.py has the same calls run by another runner
+def recorded_calls():
+    return record()
+
+
 @pytest.fixture(scope="module")
 def recorded():
-    return record()
+    return recorded_calls()
 
 
 def groups(calls):
