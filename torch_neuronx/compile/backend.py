@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .. import _C
 from ..nki import DECOMPOSITIONS as OWN_OPERATORS
+from .flex import expand
 from .importer import Importer, Program, Unsupported, row_name
 from .metrics import NeuronCompilationMetrics, get_model_name, record
 
@@ -169,6 +170,7 @@ def _is_symbolic(gm: torch.fx.GraphModule) -> bool:
 
 def _compile(gm: torch.fx.GraphModule, example_inputs: Any, *, kind: str, model_name: str | None, fallback: bool) -> Callable:
     model = model_name or get_model_name()
+    gm = expand(gm, decompositions())
 
     def build(gm: torch.fx.GraphModule) -> Callable:
         graph_id = next(_graph_ids)

@@ -6,9 +6,10 @@ Nothing is imported here: a patch is made when a program imports the library.
 from __future__ import annotations
 
 from .._import_hook import after_import
-from . import accelerate, transformers
+from . import accelerate, flex_attention, transformers
 
 
 def install() -> None:
     after_import("accelerate.utils.modeling", accelerate.patch)
     after_import("transformers.pipelines.base", transformers.patch)
+    after_import("torch.nn.attention.flex_attention", flex_attention.patch)
