@@ -219,6 +219,8 @@ class Importer:
         self.operators.add(name)
         args = tuple(self.value(a) for a in given)
         kwargs = {k: self.value(a) for k, a in node.kwargs.items()}
+        if name == "_to_copy" and not isinstance(given[0], torch.fx.Node):  # vmap's form of a number beside a tensor
+            name, args, kwargs = "full", ([], given[0]), {"dtype": kwargs.get("dtype", v.dtype)}
         results = self.builder.call(name, args, kwargs, self.hidden(target, given, v, state))
         self.check(node, v, results)
         return nested(v, iter(results))
