@@ -84,6 +84,9 @@ def _factor(score_mod: torch.fx.GraphModule) -> float | None:
                 return walk(a[0])
             f = None if _depends(a[0], score) else walk(a[1])
             return f if f is None or n.target is aten.add.Tensor else -f
+        if n.target is aten.rsub.Scalar and n.kwargs.get("alpha", 1) == 1 and len(a) == 2:
+            f = walk(a[0])
+            return None if f is None else -f
         if n.target is aten.mul.Tensor:
             f, by = (walk(a[0]), _number(a[1])) if _depends(a[0], score) else (walk(a[1]), _number(a[0]))
             return None if f is None or by is None else f * by
@@ -268,7 +271,8 @@ def _submodule(gm: torch.fx.GraphModule, node: torch.fx.Node | None) -> Any:
     return None if node is None else gm.get_submodule(node.target)
 
 
-def _forward(gm: torch.fx.GraphModule, node: torch.fx.Node) -> tuple[Callable, list[torch.fx.Node]]:
+def _forward(gm: torch.fx.GraphModule, node: torch.fx.Node) -> tuple[Callable, tuple[Any, ...], list[torch.fx.Node]]:
+    """The function to trace, its arguments, and the nodes that its results stand for."""
     q, k, v, score_mod, block_mask, scale, _, score_buffers, mask_buffers = node.args
     used = _used(node)
     site = _Site(_submodule(gm, score_mod), _submodule(gm, block_mask[-1]), scale)
@@ -281,7 +285,7 @@ def _forward(gm: torch.fx.GraphModule, node: torch.fx.Node) -> tuple[Callable, l
     return trace, (q, k, v, score_buffers, mask_buffers), list(used.values())
 
 
-def _backward(gm: torch.fx.GraphModule, node: torch.fx.Node) -> tuple[Callable, list[torch.fx.Node]]:
+def _backward(gm: torch.fx.GraphModule, node: torch.fx.Node) -> tuple[Callable, tuple[Any, ...], list[torch.fx.Node]]:
     q, k, v, out, lse, dout, dlse, score_mod, joint, block_mask, scale, _, score_buffers, mask_buffers = node.args
     used = _used(node)
     captured = _used(used.pop(3)) if 3 in used else {}
