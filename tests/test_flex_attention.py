@@ -1,4 +1,7 @@
-"""flex_attention: eager and compiled, score and mask functions, grouped heads, captured tensors, log-sum-exp, gradients; against the formula in float64 on the CPU."""
+"""flex_attention: eager and compiled, score and mask functions, grouped heads, captured tensors, log-sum-exp, gradients.
+
+The referee is the formula in float64 on the CPU.
+"""
 
 import copy
 import math

@@ -104,4 +104,18 @@ if _registered:
 
     _patches.install()
 
+
+def __getattr__(name: str):
+    """What needs Dynamo, which takes more than a second to import, is imported when it is asked for."""
+    if name == "neuron_dynamo_backend":
+        import importlib
+
+        return importlib.import_module(".neuron_dynamo_backend", __name__)
+    if name in ("get_dynamo_metrics", "reset_dynamo_metrics"):
+        from . import compile
+
+        return getattr(compile, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __version__ = "0.1.0"

@@ -1,7 +1,7 @@
 """PyTorch 2.13: higher-order operators (``torch.cond``, ``while_loop``, checkpointed regions) run under this device's autocast.
 
-They let the autocast keys of the devices on a fixed list through to what they contain, and raise for any other: autocast on this device and an operator of that kind do not go
-together. Waits for: ``AutocastPrivateUse1`` in ``torch._ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS``.
+They let the autocast keys of the devices on a fixed list through to what they contain, and raise for any other: autocast on this device and an operator of
+that kind do not go together. Waits for: ``AutocastPrivateUse1`` in ``torch._ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """PyTorch 2.13: ``torch.compile(f)`` without a backend compiles graphs of this device.
 
-``torch.compile`` means Inductor where the caller names nothing, and Inductor generates loops for devices that have a code generator of its kind; for another it ends in a
-``KeyError`` with the device's name. Graphs with a tensor of this device go to the backend ``neuron`` instead, whether or not Inductor was named; every other graph is
-Inductor's, as is each choice that ``torch.compile`` makes before it sees a graph. Why not ``set_default_backend``: docs/decisions/default-backend.md.
+``torch.compile`` means Inductor where the caller names nothing, and Inductor generates loops for devices that have a code generator of its kind; for another
+it ends in a ``KeyError`` with the device's name. Graphs with a tensor of this device go to the backend ``neuron`` instead, whether or not Inductor was named;
+every other graph is Inductor's, as is each choice that ``torch.compile`` makes before it sees a graph.
+Why not ``set_default_backend``: docs/decisions/default-backend.md.
 Waits for: Inductor handing a device's graphs to a whole-graph compiler that the device registers.
 """
 
