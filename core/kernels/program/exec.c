@@ -172,7 +172,8 @@ static void exec(machine *m, int from, int to, int64_t n, int64_t pos) {
       case PK_LOAD: walk(m, x->in->b, cur[i], x->width, n, m->t->load[op[x->in->b].dtype], NULL); break;
       case PK_STORE:
         if (x->uncached) store_uncached(m, x->in->b, cur[x->a], n);
-        else walk(m, x->in->b, cur[x->a], prog_width(x->in->ctype), n, NULL, m->t->store[op[x->in->b].dtype]); break;
+        else walk(m, x->in->b, cur[x->a], prog_width(x->in->ctype), n, NULL, m->t->store[op[x->in->b].dtype]);
+        break;
       case PK_RAMP: ramp(m, x, (uint8_t *)cur[i], n); break;
       case PK_IOTA: iota(m, (int)x->in->imm.i, (int64_t *)cur[i], n); break;
       case PK_ACC:
