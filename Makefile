@@ -16,7 +16,7 @@ override PROMPT := $(value PROMPT)
 override DATASET := $(value DATASET)
 PY := "$$VENV/bin/python"
 
-.PHONY: help setup build generate finetune test test-c test-python test-models test-sanitize fuzz operators-page architectures-page bench lint wheel clean
+.PHONY: help setup build generate finetune test test-c test-python test-models test-hardware test-sanitize fuzz operators-page architectures-page bench lint wheel clean
 .NOTPARALLEL:
 
 help: ## this list
@@ -49,6 +49,10 @@ test-python: ## Python tests of what is built (ARGS="tests/test_views.py -x")
 test-models: ## the Hugging Face libraries on the device (long; ARGS="-k peft")
 	@scripts/setup.sh run test finetune libraries
 	@$(PY) -m pytest tests/models $(ARGS)
+
+test-hardware: setup ## the trn driver, XLA in the place of the hardware (minutes)
+	@scripts/setup.sh run test
+	@$(PY) -m pytest tests/hardware $(ARGS)
 
 fuzz: setup ## random programs on the device and on the CPU (ARGS=--seconds=3600)
 	@$(PY) tests/fuzz.py $(ARGS)

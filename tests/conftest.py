@@ -1,8 +1,10 @@
 """What the tests share."""
 
 import os
+import pathlib
 import subprocess
 import sys
+import tempfile
 
 import pytest
 import torch
@@ -47,6 +49,35 @@ def folder(original, tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
     original.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def trn_library(tmp_path_factory):
+    """A libnrt for the `trn` driver whose programs XLA runs."""
+    import referee
+    import trn_tools
+
+    if not referee.available():
+        pytest.skip("needs jaxlib")
+    return trn_tools.build_library(tmp_path_factory.mktemp("nrt"))
+
+
+@pytest.fixture(scope="module")
+def trn_server():
+    import trn_tools
+
+    with tempfile.TemporaryDirectory(prefix="xla") as folder:  # a socket's path is short
+        process, socket = trn_tools.start_server(pathlib.Path(folder))
+        yield socket
+        process.stdin.close()
+        process.wait(30)
+
+
+@pytest.fixture
+def machine(tmp_path, trn_library, trn_server):
+    import trn_tools
+
+    return trn_tools.Machine(tmp_path, trn_library, trn_server)
 
 
 @pytest.fixture

@@ -78,3 +78,20 @@ def start_server(folder: pathlib.Path) -> tuple[subprocess.Popen, pathlib.Path]:
     process = subprocess.Popen([sys.executable, ROOT / "tests/xla_server.py", socket], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
     return process, socket
+
+
+# What the programs of the tests begin with.
+PROLOGUE = """
+import torch
+from torch_neuronx import _C
+
+def programs():
+    torch.neuron.synchronize()
+    return _C.program_stats()["programs"]
+
+def same(f, *tensors, **tolerance):
+    torch.testing.assert_close(f(*[t.to("neuron") for t in tensors]).cpu(), f(*[t.clone() for t in tensors]), **tolerance)
+
+torch.manual_seed(0)
+_C.set_fallback_mode("error")
+"""
