@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks the order of the layers: which folder may include which (ARCHITECTURE.md, "Layers").
 
-    base < ops < ir < {aten, passes} < plan;  base < kernels < plan;  base < runtime < drivers;  {kernels, runtime} < {comm, plan};  {drivers, plan} < nrt_host < tools
+    base < ops < ir < {aten, passes} < plan;  base < kernels < plan;  base < runtime < drivers;  {kernels, runtime} < {comm, plan}
+    {drivers, plan} < nrt_host < tools
 
 A folder includes its own headers, the public headers in core/include/tnx and the folders listed for it below. The core includes
 nothing of PyTorch or Python; the glue includes nothing of the core but its public headers. Prints one line for each breach.
