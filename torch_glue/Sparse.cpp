@@ -25,6 +25,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "Masks.h"
 #include "Tensor.h"
@@ -57,6 +58,13 @@ int64_t product(c10::IntArrayRef sizes) {
 
 c10::IntArrayRef sparse_sizes(const at::Tensor& t) {
   return t.sizes().slice(0, static_cast<size_t>(t.sparse_dim()));
+}
+
+// The sizes of the dense tensor with one row for each position of the sparse dimensions.
+std::vector<int64_t> rows_and_dense_sizes(const at::Tensor& t) {
+  auto sizes = t.sizes().slice(static_cast<size_t>(t.sparse_dim())).vec();
+  sizes.insert(sizes.begin(), product(sparse_sizes(t)));
+  return sizes;
 }
 
 // Each column of `indices` as one number.
@@ -116,15 +124,12 @@ at::Tensor& add_to_dense(const at::Tensor& dense, const at::Tensor& sparse, cons
   check_cast("add", common, r);
   if (!r.is_same(dense)) r.resize_(dense.sizes());
   if (sparse._nnz() == 0) return r.is_same(dense) ? r : r.copy_(dense);
-  // One row for each position of the sparse dimensions.
-  auto rows = sparse.sizes().slice(static_cast<size_t>(sparse.sparse_dim())).vec();
-  rows.insert(rows.begin(), product(sparse_sizes(sparse)));
   bool in_place = r.scalar_type() == common && common != at::kBool && r.is_contiguous();
   at::Tensor sum = r;
   if (!in_place) sum = summable(dense.to(common)).clone(at::MemoryFormat::Contiguous);
   else if (!r.is_same(dense)) r.copy_(dense);
   at::Tensor values = summable(sparse._values().to(common));
-  sum.view(rows).index_add_(0, flat_indices(sparse), values, alpha);
+  sum.view(rows_and_dense_sizes(sparse)).index_add_(0, flat_indices(sparse), values, alpha);
   if (!in_place) r.copy_(common == at::kBool ? sum.ne(0) : sum);
   return r;
 }
@@ -228,9 +233,7 @@ at::Tensor sparse_mask(const at::Tensor& self, const at::Tensor& mask) {
     values = self._nnz() ? values_at(self, flat_indices(mask)) : at::zeros(mask._values().sizes(), self._values().options());
   } else {
     TORCH_CHECK(self.layout() == at::kStrided, "sparse_mask: expected a strided or sparse tensor, but got layout ", self.layout());
-    auto rows = mask.sizes().slice(static_cast<size_t>(mask.sparse_dim())).vec();
-    rows.insert(rows.begin(), product(sparse_sizes(mask)));
-    values = self.reshape(rows).index_select(0, flat_indices(mask));
+    values = self.reshape(rows_and_dense_sizes(mask)).index_select(0, flat_indices(mask));
   }
   return from_parts(self, mask.sizes(), indices.clone(), values, mask.is_coalesced());
 }

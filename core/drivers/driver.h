@@ -77,6 +77,10 @@ typedef struct tnx_driver {
 /* The driver named by TORCH_NEURONX_DRIVER (unset: host), or the one that only compiles under TORCH_NEURONX_COMPILE_ONLY=1. INVALID_ARGUMENT for an unknown name; DEVICE, with what is missing, where the
  * driver cannot run on this machine. Borrowed, constant. Any thread. */
 tnx_status tnx_driver_select(const tnx_driver **out);
+/* For drivers whose device memory is this process's: a mapping that begins at a multiple of TNX_SEGMENT_ALIGN (protection as for mmap; OUT_OF_MEMORY), a copy, a fill. */
+tnx_status tnx_segment_map(size_t bytes, int protection, void **out);
+tnx_status tnx_memory_copy(int device, void *dst, const void *src, size_t bytes);
+tnx_status tnx_memory_fill(int device, void *dst, uint8_t value, size_t bytes);
 /* The drivers; trn_offline compiles only. */
 extern const tnx_driver tnx_driver_host, tnx_driver_trn, tnx_driver_trn_offline;
 tnx_status tnx_driver_trn_probe(void); /* DEVICE: why the trn driver cannot be used here */

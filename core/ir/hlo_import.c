@@ -224,6 +224,10 @@ static void forget(hlo_import *m, const tnx_hlo_block *b) {
     for (uint32_t k = 0; k < b->ops[i]->n_out; k++) m->values[b->ops[i]->out[k].id].scope = NULL;
 }
 
+static bool same_type(const tnx_type *a, const tnx_type *b) {
+  return a->dtype == b->dtype && a->rank == b->rank && (a->rank == 0 || memcmp(a->sizes, b->sizes, a->rank * sizeof *a->sizes) == 0);
+}
+
 static void inline_call(hlo_import *m, const char *name) {
   const tnx_hlo_function *f = tnx_hlo_function_find(m->module, name);
   const tnx_hlo_op *op = m->op;
@@ -231,9 +235,7 @@ static void inline_call(hlo_import *m, const char *name) {
   if (f->body->n_args != op->n_in || f->n_results != op->n_out || op->n_out > HLO_IMPORT_RESULTS) return (void)hlo_refuse(m, "a function with these operands and results expected");
   if (++m->depth > MAX_CALLS) return (void)hlo_refuse(m, "calls are nested too deeply");
   for (uint32_t i = 0; i < op->n_in; i++) {
-    const tnx_type *t = &f->body->args[i].type;
-    if (t->dtype != op->in[i].type.dtype || t->rank != op->in[i].type.rank || (t->rank && memcmp(t->sizes, op->in[i].type.sizes, t->rank * sizeof *t->sizes)))
-      return (void)hlo_refuse(m, "an argument has another type");
+    if (!same_type(&f->body->args[i].type, &op->in[i].type)) return (void)hlo_refuse(m, "an argument has another type");
     tnx_value v = hlo_in(m, i);
     if (!v) return;
     define(m, f->body->args[i].id, v);
@@ -329,10 +331,6 @@ static bool order_inputs(hlo_scope *s, uint32_t n_args) {
   tnx_heap_free(to);
   tnx_heap_free(types);
   return true;
-}
-
-static bool same_type(const tnx_type *a, const tnx_type *b) {
-  return a->dtype == b->dtype && a->rank == b->rank && (a->rank == 0 || memcmp(a->sizes, b->sizes, a->rank * sizeof *a->sizes) == 0);
 }
 
 static void loop(hlo_import *m) {

@@ -443,6 +443,18 @@ static tnx_status check_operands(reader *r, const char *at, const tnx_hlo_op *op
   return TNX_OK;
 }
 
+/* "%x: type" of a block or a function, added to the list. */
+static tnx_status argument(reader *r, void **list, uint32_t *n) {
+  TNX_TRY(grow(r, list, *n, sizeof(tnx_hlo_value)));
+  tnx_hlo_value *v = (tnx_hlo_value *)*list + (*n)++;
+  space(r);
+  const char *from = r->p;
+  TNX_TRY(value_id(r, &v->id));
+  TNX_TRY(expect(r, ":"));
+  TNX_TRY(tensor_type(r, &v->type));
+  return define(r, from, v->id, &v->type);
+}
+
 static tnx_status regions(reader *r, tnx_hlo_op *op) {
   void *list = NULL;
   do {
@@ -458,16 +470,8 @@ static tnx_status regions(reader *r, tnx_hlo_op *op) {
       TNX_TRY(word(r, &label));
       TNX_TRY(expect(r, "("));
       if (!eat(r, ")")) {
-        do {
-          TNX_TRY(grow(r, &args, b->n_args, sizeof(tnx_hlo_value)));
-          tnx_hlo_value *v = (tnx_hlo_value *)args + b->n_args++;
-          space(r);
-          const char *from = r->p;
-          TNX_TRY(value_id(r, &v->id));
-          TNX_TRY(expect(r, ":"));
-          TNX_TRY(tensor_type(r, &v->type));
-          TNX_TRY(define(r, from, v->id, &v->type));
-        } while (eat(r, ","));
+        do TNX_TRY(argument(r, &args, &b->n_args));
+        while (eat(r, ","));
         TNX_TRY(expect(r, ")"));
       }
       b->args = args;
@@ -581,17 +585,10 @@ static tnx_status function(reader *r, tnx_hlo_function *f) {
   TNX_TRY(expect(r, "("));
   if (!eat(r, ")")) {
     do {
-      TNX_TRY(grow(r, &args, b->n_args, sizeof(tnx_hlo_value)));
       TNX_TRY(grow(r, &aliases, b->n_args, sizeof(int64_t)));
-      tnx_hlo_value *v = (tnx_hlo_value *)args + b->n_args;
-      int64_t *alias = (int64_t *)aliases + b->n_args++;
+      int64_t *alias = (int64_t *)aliases + b->n_args;
       *alias = -1;
-      space(r);
-      const char *from = r->p;
-      TNX_TRY(value_id(r, &v->id));
-      TNX_TRY(expect(r, ":"));
-      TNX_TRY(tensor_type(r, &v->type));
-      TNX_TRY(define(r, from, v->id, &v->type));
+      TNX_TRY(argument(r, &args, &b->n_args));
       if (eat(r, "{")) {
         const tnx_hlo_attr *attrs = NULL, *a;
         uint32_t n;

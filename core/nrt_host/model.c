@@ -121,13 +121,6 @@ NRT_API NRT_STATUS nrt_free_model_tensor_info(nrt_tensor_info_array_t *info) {
 
 static bool overlap(const char *a, size_t n, const char *b, size_t k) { return n && k && a < b + k && b < a + n; }
 
-typedef struct copy_task { void *to; const void *from; size_t bytes; } copy_task;
-static tnx_status run_copy(void *payload, tnx_pool *pool) {
-  const copy_task *c = payload;
-  memcpy(c->to, c->from, c->bytes);
-  return TNX_OK;
-}
-
 /* An output that shares memory with an input, as donated tensors do, or with another output is written beside and copied at the end. */
 static tnx_status run(nrt_model_t *m, void **at, uint32_t n_in, uint32_t n, tnx_stream *stream) {
   const tnx_neff_tensor *t = m->neff.tensors;
@@ -146,8 +139,7 @@ static tnx_status run(nrt_model_t *m, void **at, uint32_t n_in, uint32_t n, tnx_
   }
   TNX_TRY_DONE(tnx_routine_run(m->planned, at, out + n_in, stream));
   for (uint32_t i = n_in; i < n; i++) {
-    copy_task c = {at[i], beside[i], t[i].bytes};
-    if (beside[i]) TNX_TRY_DONE(tnx_stream_enqueue(stream, run_copy, NULL, &c, sizeof c));
+    if (beside[i]) TNX_TRY_DONE(tnx_copy_on_device(at[i], beside[i], t[i].bytes, stream));
   }
 done:
   for (uint32_t i = n_in; i < n; i++)

@@ -13,13 +13,12 @@ tnx_status tnx_pass_dce(tnx_graph *g, bool fuse, tnx_analysis *a) {
     tnx_value v = g->outputs.data[i].value;
     if (!v) continue;
     a->is_output[v] = true;
-    a->live[g->values.data[v].node] = true;
   }
-  for (uint32_t i = n_nodes; i-- > 1;) {
+  tnx_graph_needed(g, a->live);
+  for (uint32_t i = 1; i < n_nodes; i++) {
     if (!a->live[i]) continue;
     const tnx_node *n = &g->nodes.data[i];
     for (uint32_t j = 0; j < n->n_inputs; j++) {
-      a->live[g->values.data[n->inputs[j]].node] = true;
       a->user_begin[n->inputs[j] + 2]++;
       n_uses++;
     }

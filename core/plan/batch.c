@@ -110,7 +110,7 @@ static uint32_t range_of(tnx_batch *b, uintptr_t address, uint64_t bytes, uint32
   return TNX_NO_TENSOR;
 }
 
-/* Do new contents of this memory go with what the batch has written? *covers_out: whole ranges are replaced. */
+/* Do new contents of this memory go with what the batch has written? */
 static bool may_write(tnx_batch *b, const tnx_view *v, uintptr_t address) {
   uint64_t bytes = span_bytes(v);
   bool fits, dense = tnx_view_is_dense(v);
@@ -130,9 +130,7 @@ static bool fits(tnx_batch *b, const call *c) {
     if (reads(c, i) && !is_host(c, i)) range_of(b, (uintptr_t)c->inputs[i], span_bytes(&c->inst->inputs[i]), c->inst->inputs[i].dtype, &ok);
   for (uint32_t i = 0; ok && i < c->plan->outputs.len; i++) {
     if (!writes(c, i)) continue;
-    const tnx_view *v = &c->inst->outputs[i];
-    uintptr_t at = written_at(c, i);
-    ok = may_write(b, v, at);
+    ok = may_write(b, &c->inst->outputs[i], written_at(c, i));
   }
   return ok;
 }
@@ -145,7 +143,7 @@ static tnx_status region_at(tnx_batch *b, uintptr_t address, const tnx_view *v, 
       return TNX_OK;
     }
   *out = b->regions.len;
-  tnx_region r = {address, bytes, tnx_view_span(v), v->dtype, 0};
+  tnx_region r = {address, bytes, tnx_view_span(v), v->dtype};
   return tnx_vec_push(&b->regions, r) ? TNX_OK : no_memory();
 }
 
@@ -185,8 +183,7 @@ static tnx_status add_write(tnx_batch *b, const call *c, uint32_t i, tnx_ref *re
   if (!may_write(b, v, at)) return tnx_fail(TNX_NOT_IMPLEMENTED, "results whose memory overlaps");
   for (uint32_t k = 0; dense && k < b->ranges.len; k++) {
     tnx_range *r = &b->ranges.data[k];
-    bool larger = r->bytes > bytes;
-    if (r->live && !larger && holds(at, bytes, r->address, r->bytes)) r->live = false;
+    if (r->live && holds(at, bytes, r->address, r->bytes)) r->live = false;
   }
   uint32_t range = range_of(b, at, bytes, v->dtype, &inside);
   if (range != TNX_NO_TENSOR) {
@@ -285,10 +282,10 @@ static tnx_status program_create(const tnx_batch *b, const bool *written, const 
   return TNX_OK;
 }
 
-/* The batch's identity as words: calls, references, regions' and host scalars' types, what is written and where. */
+/* The batch's identity as words: calls, references, what is written and where. The instances of the calls say what lies in regions and host scalars. */
 static uint64_t *make_key(const tnx_batch *b, const bool *written, uint32_t *words_out) {
   uint32_t refs = b->refs.len * (uint32_t)(sizeof(tnx_ref) / sizeof(uint64_t));
-  uint64_t *key = tnx_heap_alloc((2u + b->calls.len + refs + 2u * b->regions.len + b->ranges.len + b->host_dtypes.len) * sizeof *key), *at = key;
+  uint64_t *key = tnx_heap_alloc((1u + b->calls.len + refs + b->ranges.len) * sizeof *key), *at = key;
   if (!key) return NULL;
   *at++ = b->calls.len;
   for (uint32_t i = 0; i < b->calls.len; i++) *at++ = b->calls.data[i].inst->number;

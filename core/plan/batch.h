@@ -24,7 +24,7 @@ typedef enum tnx_ref_kind {
 typedef struct tnx_ref { uint32_t kind, index, base, none; int64_t offset; } tnx_ref;
 
 /* Memory read from outside the batch. */
-typedef struct tnx_region { uintptr_t address; uint64_t bytes; int64_t elements; uint32_t dtype, host; } tnx_region;
+typedef struct tnx_region { uintptr_t address; uint64_t bytes; int64_t elements; uint32_t dtype; } tnx_region;
 /* Memory that the batch has written, disjoint from the other live ones. */
 typedef struct tnx_range {
   uintptr_t address;

@@ -563,15 +563,13 @@ static tnx_status build_program(tnx_planner *pl) {
   const tnx_graph *g = pl->g;
   tnx_plan *p = pl->p;
   tnx_plan_program *prog = TNX_ARENA_NEW(&p->arena, tnx_plan_program);
-  bool *nodes = TNX_ARENA_ARRAY(&pl->a.arena, bool, g->nodes.len);
-  if (!prog || !nodes || !(prog->needed = TNX_ARENA_ARRAY(&p->arena, bool, g->inputs.len))) return no_memory();
+  if (!prog || !(prog->needed = TNX_ARENA_ARRAY(&p->arena, bool, g->inputs.len))) return no_memory();
   if (g->symbols.len == 0) {
     char *text;
     TNX_TRY(tnx_graph_stablehlo(g, &text));
     tnx_text_free(text);
   }
-  tnx_graph_needed(g, nodes);
-  for (uint32_t i = 0; i < g->inputs.len; i++) prog->needed[i] = nodes[g->values.data[g->inputs.data[i].value].node];
+  for (uint32_t i = 0; i < g->inputs.len; i++) prog->needed[i] = pl->a.live[g->values.data[g->inputs.data[i].value].node];
   TNX_TRY(tnx_graph_copy(g, &prog->graph));
   p->program = prog;
   return TNX_OK;

@@ -23,6 +23,17 @@ size_t tnx_type_bytes(const tnx_type *t) {
 
 static tnx_status no_memory(void) { return tnx_fail(TNX_OUT_OF_MEMORY, "out of host memory"); }
 
+/* All but the routine itself. */
+static void destroy_plans(tnx_planned_routine *p) {
+  for (uint32_t i = 0; i < p->routine->steps.len; i++) {
+    if (p->steps[i].plan) tnx_plan_release(p->steps[i].plan);
+    tnx_planned_routine_destroy(p->steps[i].cond);
+    tnx_planned_routine_destroy(p->steps[i].body);
+  }
+  tnx_heap_free(p->steps);
+  tnx_heap_free(p);
+}
+
 tnx_status tnx_routine_plan(tnx_routine *r, tnx_planned_routine **out) {
   *out = NULL;
   tnx_status status = TNX_OK;
@@ -42,31 +53,16 @@ tnx_status tnx_routine_plan(tnx_routine *r, tnx_planned_routine **out) {
       if (status == TNX_OK && (status = tnx_routine_plan(s->body, &p->steps[i].body)) == TNX_OK) s->body = NULL;
     }
   }
-  if (status != TNX_OK) {
-    p->routine = NULL;
-    for (uint32_t i = 0; i < r->steps.len; i++) {
-      if (p->steps[i].plan) tnx_plan_release(p->steps[i].plan);
-      tnx_planned_routine_destroy(p->steps[i].cond);
-      tnx_planned_routine_destroy(p->steps[i].body);
-    }
-    tnx_heap_free(p->steps);
-    tnx_heap_free(p);
-    return status;
-  }
-  *out = p;
-  return TNX_OK;
+  if (status != TNX_OK) destroy_plans(p);
+  else *out = p;
+  return status;
 }
 
 void tnx_planned_routine_destroy(tnx_planned_routine *p) {
   if (!p) return;
-  for (uint32_t i = 0; i < p->routine->steps.len; i++) {
-    if (p->steps[i].plan) tnx_plan_release(p->steps[i].plan);
-    tnx_planned_routine_destroy(p->steps[i].cond);
-    tnx_planned_routine_destroy(p->steps[i].body);
-  }
-  tnx_routine_destroy(p->routine);
-  tnx_heap_free(p->steps);
-  tnx_heap_free(p);
+  tnx_routine *r = p->routine;
+  destroy_plans(p);
+  tnx_routine_destroy(r);
 }
 
 const tnx_routine *tnx_planned_routine_get(const tnx_planned_routine *p) { return p->routine; }
@@ -80,17 +76,8 @@ typedef struct frame {
   bool *owned;  /* a block of this run's */
 } frame;
 
-typedef struct copy_task { void *to; const void *from; size_t bytes; } copy_task;
-
-static tnx_status run_copy(void *payload, tnx_pool *pool) {
-  const copy_task *c = payload;
-  memcpy(c->to, c->from, c->bytes);
-  return TNX_OK;
-}
-
 static tnx_status copy(frame *f, void *to, const void *from, size_t bytes) {
-  copy_task c = {to, from, bytes};
-  return bytes && to != from ? tnx_stream_enqueue(f->stream, run_copy, NULL, &c, sizeof c) : TNX_OK;
+  return to != from ? tnx_copy_on_device(to, from, bytes, f->stream) : TNX_OK;
 }
 
 static tnx_status place(frame *f, uint32_t value) {

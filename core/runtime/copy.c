@@ -1,4 +1,4 @@
-/* Copies between host and device, in stream order, as tasks of the stream. */
+/* Copies between host and device and within a device, in stream order, as tasks of the stream. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -78,4 +78,11 @@ tnx_status tnx_copy_to_host(void *dst, const void *src, size_t bytes, tnx_stream
   if (bytes == 0) return tnx_stream_synchronize(stream);
   copy c = {.dst = dst, .src = src, .bytes = bytes, .device = stream->device->index, .fn = tnx_rt.driver->copy_to_host};
   return copy_and_wait(stream, &c);
+}
+
+tnx_status tnx_copy_on_device(void *dst, const void *src, size_t bytes, tnx_stream *stream) {
+  TNX_TRY(tnx_runtime_ensure());
+  if (bytes == 0) return TNX_OK;
+  copy c = {.dst = dst, .src = src, .bytes = bytes, .device = stream->device->index, .fn = tnx_rt.driver->copy};
+  return tnx_stream_enqueue(stream, run_copy, NULL, &c, sizeof c);
 }

@@ -46,10 +46,6 @@ def expand(gm: torch.fx.GraphModule, decompositions: dict[Any, Callable]) -> tor
 # -- what a score_mod and a mask_mod come to
 
 
-def _depends(node: Any, on: torch.fx.Node) -> bool:
-    return isinstance(node, torch.fx.Node) and (node is on or any(_depends(a, on) for a in node.all_input_nodes))
-
-
 def _number(a: Any) -> float | None:
     """The number that an argument is in every call: given as such, or a tensor made of one."""
     if isinstance(a, (bool, int, float)):
@@ -72,28 +68,32 @@ def _result(graph: torch.fx.Graph) -> Any:
 def _factor(score_mod: torch.fx.GraphModule) -> float | None:
     """The number that the scores are multiplied by, if that, terms without them and minus infinities are all that `score_mod` does; else None."""
     score = score_mod.graph.find_nodes(op="placeholder")[0]
+    dependent = {score}
+    for n in score_mod.graph.nodes:
+        if not dependent.isdisjoint(n.all_input_nodes):
+            dependent.add(n)
 
     def walk(n: Any) -> float | None:
         if n is score:
             return 1.0
-        if not isinstance(n, torch.fx.Node) or n.op != "call_function" or not _depends(n, score):
+        if n not in dependent or n.op != "call_function":
             return None
         a = n.args
         if n.target in (aten.add.Tensor, aten.sub.Tensor) and n.kwargs.get("alpha", 1) == 1 and len(a) == 2:
-            if not _depends(a[1], score):
+            if a[1] not in dependent:
                 return walk(a[0])
-            f = None if _depends(a[0], score) else walk(a[1])
+            f = None if a[0] in dependent else walk(a[1])
             return f if f is None or n.target is aten.add.Tensor else -f
         if n.target is aten.rsub.Scalar and n.kwargs.get("alpha", 1) == 1 and len(a) == 2:
             f = walk(a[0])
             return None if f is None else -f
         if n.target is aten.mul.Tensor:
-            f, by = (walk(a[0]), _number(a[1])) if _depends(a[0], score) else (walk(a[1]), _number(a[0]))
+            f, by = (walk(a[0]), _number(a[1])) if a[0] in dependent else (walk(a[1]), _number(a[0]))
             return None if f is None or by is None else f * by
         if n.target is aten.div.Tensor and _number(a[1]):
             f = walk(a[0])
             return None if f is None else f / _number(a[1])
-        if n.target is aten.where.self and not _depends(a[0], score):
+        if n.target is aten.where.self and a[0] not in dependent:
             if _number(a[2]) == -math.inf:
                 return walk(a[1])
             return walk(a[2]) if _number(a[1]) == -math.inf else None

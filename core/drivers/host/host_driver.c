@@ -96,14 +96,8 @@ static tnx_status host_get_props(int device, int devices, tnx_device_props *out)
 }
 
 static tnx_status host_segment_alloc(int device, size_t bytes, bool large, void **out) {
-  /* Map more than asked for and give back both ends: the kernel aligns to pages only. */
-  size_t mapped = bytes + TNX_SEGMENT_ALIGN;
-  if (mapped < bytes) return tnx_fail(TNX_OUT_OF_MEMORY, "a segment of %zu bytes does not fit the address space", bytes);
-  unsigned char *raw = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (raw == MAP_FAILED) return tnx_fail(TNX_OUT_OF_MEMORY, "the system gave no mapping of %zu bytes", mapped);
-  unsigned char *p = (unsigned char *)(((uintptr_t)raw + TNX_SEGMENT_ALIGN - 1) & ~(uintptr_t)(TNX_SEGMENT_ALIGN - 1));
-  if (p > raw) munmap(raw, (size_t)(p - raw));
-  if (p + bytes < raw + mapped) munmap(p + bytes, (size_t)(raw + mapped - (p + bytes)));
+  void *p;
+  TNX_TRY(tnx_segment_map(bytes, PROT_READ | PROT_WRITE, &p));
   if (large) madvise(p, bytes, MADV_HUGEPAGE);
   if (protect.on) {
     tnx_mutex_lock(&protect.lock);
@@ -161,16 +155,6 @@ static void host_work_end(int device) {
   tnx_mutex_unlock(&protect.lock);
 }
 
-static tnx_status host_copy(int device, void *dst, const void *src, size_t bytes) {
-  memcpy(dst, src, bytes);
-  return TNX_OK;
-}
-
-static tnx_status host_fill(int device, void *dst, uint8_t value, size_t bytes) {
-  memset(dst, value, bytes);
-  return TNX_OK;
-}
-
 const tnx_driver tnx_driver_host = {
     .name = "host",
     .open = host_open,
@@ -180,9 +164,9 @@ const tnx_driver tnx_driver_host = {
     .available = host_available,
     .work_begin = host_work_begin,
     .work_end = host_work_end,
-    .copy_to_device = host_copy,
-    .copy_to_host = host_copy,
-    .copy = host_copy,
-    .fill = host_fill,
+    .copy_to_device = tnx_memory_copy,
+    .copy_to_host = tnx_memory_copy,
+    .copy = tnx_memory_copy,
+    .fill = tnx_memory_fill,
     .copy_piece = (size_t)512 << 10,
 };

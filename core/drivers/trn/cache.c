@@ -19,13 +19,12 @@
 #include "base/vec.h"
 #include "drivers/trn/trn.h"
 
-enum { PATH_BYTES = 1100 };
 enum { SEED_NAME = 0x6e656666, SEED_NAME2 = 0x32, SEED_CHECK = 0x63686b, SEED_SUM = 0x73756d };
 
 /* ---- files ---- */
 
 tnx_status trn_folder_make(const char *path) {
-  char part[PATH_BYTES];
+  char part[TRN_PATH_BYTES];
   snprintf(part, sizeof part, "%s", path);
   for (char *p = part + 1; *p; p++) {
     if (*p != '/') continue;
@@ -65,7 +64,7 @@ tnx_status trn_file_read(const char *path, void **out, size_t *bytes_out) {
 
 tnx_status trn_file_write(const char *path, const void *data, size_t bytes) {
   static _Atomic unsigned count;
-  char temporary[PATH_BYTES + 64];
+  char temporary[TRN_PATH_BYTES + 64];
   snprintf(temporary, sizeof temporary, "%s.%ld.%u.tmp", path, (long)getpid(), atomic_fetch_add(&count, 1));
   int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) return tnx_fail(TNX_IO, "%.500s could not be made: %s", temporary, strerror(errno));
@@ -98,8 +97,14 @@ void trn_key_make(const trn_settings *s, const char *text, size_t bytes, trn_key
   out->length = bytes;
 }
 
-static void path_of(const trn_settings *s, const trn_key *k, const char *suffix, char out[PATH_BYTES]) {
-  snprintf(out, PATH_BYTES, "%s/%.2s/%s%s", s->cache, k->text, k->text, suffix);
+void trn_cache_path(const trn_settings *s, const trn_key *k, const char *suffix, char out[TRN_PATH_BYTES]) {
+  snprintf(out, TRN_PATH_BYTES, "%s/%.2s/%s%s", s->cache, k->text, k->text, suffix);
+}
+
+tnx_status trn_cache_make_folder(const trn_settings *s, const trn_key *k) {
+  char folder[TRN_PATH_BYTES];
+  snprintf(folder, sizeof folder, "%s/%.2s", s->cache, k->text);
+  return trn_folder_make(folder);
 }
 
 static void sum_of(const trn_key *k, const void *neff, size_t bytes, char *out, size_t size) {
@@ -108,15 +113,15 @@ static void sum_of(const trn_key *k, const void *neff, size_t bytes, char *out, 
 }
 
 tnx_status trn_cache_load(const trn_settings *s, const trn_key *k, void **out, size_t *bytes_out) {
-  char path[PATH_BYTES], want[200];
+  char path[TRN_PATH_BYTES], want[200];
   void *sum;
   size_t n;
   *out = NULL;
   if (!s->cache[0]) return TNX_OK;
-  path_of(s, k, ".sum", path);
+  trn_cache_path(s, k, ".sum", path);
   TNX_TRY(trn_file_read(path, &sum, &n));
   if (!sum) return TNX_OK;
-  path_of(s, k, ".neff", path);
+  trn_cache_path(s, k, ".neff", path);
   tnx_status status = trn_file_read(path, out, bytes_out);
   if (status == TNX_OK && *out) {
     sum_of(k, *out, *bytes_out, want, sizeof want);
@@ -141,44 +146,40 @@ static int by_use(const void *x, const void *y) {
   return a->used < b->used ? -1 : a->used > b->used;
 }
 
-static void scan(const char *cache, const char *shard, void (*see)(void *ctx, const char *path, const char *name, const struct stat *st), void *ctx) {
-  char folder[PATH_BYTES], path[PATH_BYTES + 300];
+typedef struct tally { TNX_VEC(kept) files; uint64_t bytes; } tally;
+
+/* Adds the NEFFs of one of the cache's folders. */
+static void scan(const char *cache, const char *shard, tally *t) {
+  char folder[TRN_PATH_BYTES], path[TRN_PATH_BYTES + 300];
   snprintf(folder, sizeof folder, "%.900s/%.2s", cache, shard);
   DIR *d = opendir(folder);
   struct stat st;
   for (struct dirent *e; d && (e = readdir(d));) {
     size_t n = strlen(e->d_name);
     snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-    if (n > 5 && strcmp(e->d_name + n - 5, ".neff") == 0 && stat(path, &st) == 0) see(ctx, path, e->d_name, &st);
+    if (n <= 5 || strcmp(e->d_name + n - 5, ".neff") != 0 || stat(path, &st) != 0) continue;
+    kept k = {.used = st.st_mtime, .bytes = (uint64_t)st.st_size};
+    snprintf(k.name, sizeof k.name, "%.*s", (int)(n - 5), e->d_name);
+    if (tnx_vec_push(&t->files, k)) t->bytes += k.bytes;
   }
   if (d) closedir(d);
 }
 
-typedef struct tally { TNX_VEC(kept) files; uint64_t bytes; } tally;
-
-static void add(void *ctx, const char *path, const char *name, const struct stat *st) {
-  tally *t = ctx;
-  kept k = {.used = st->st_mtime, .bytes = (uint64_t)st->st_size};
-  snprintf(k.name, sizeof k.name, "%.*s", (int)(strlen(name) - 5), name);
-  t->bytes += k.bytes;
-  if (!tnx_vec_push(&t->files, k)) t->bytes -= k.bytes;
-}
-
 static void trim(const trn_settings *s) {
   tally t = {0};
-  char shard[3], path[PATH_BYTES];
+  char shard[3], path[TRN_PATH_BYTES];
   for (int i = 0; i < 256; i++) {
     snprintf(shard, sizeof shard, "%02x", i);
-    scan(s->cache, shard, add, &t);
+    scan(s->cache, shard, &t);
   }
   if (t.bytes > s->cache_limit) {
     qsort(t.files.data, t.files.len, sizeof *t.files.data, by_use);
     for (uint32_t i = 0; i < t.files.len && t.bytes > s->cache_limit / 10 * 9; i++) {
       trn_key k;
       snprintf(k.text, sizeof k.text, "%.39s", t.files.data[i].name);
-      path_of(s, &k, ".sum", path);
+      trn_cache_path(s, &k, ".sum", path);
       unlink(path);
-      path_of(s, &k, ".neff", path);
+      trn_cache_path(s, &k, ".neff", path);
       if (unlink(path) == 0) t.bytes -= t.files.data[i].bytes;
     }
   }
@@ -187,13 +188,13 @@ static void trim(const trn_settings *s) {
 
 tnx_status trn_cache_store(const trn_settings *s, const trn_key *k, const void *neff, size_t bytes) {
   static _Atomic unsigned stored;
-  char path[PATH_BYTES], sum[200];
+  char path[TRN_PATH_BYTES], sum[200];
   if (!s->cache[0]) return TNX_OK;
-  path_of(s, k, ".sum", path);
+  trn_cache_path(s, k, ".sum", path);
   unlink(path); /* until the new one is there the old NEFF is none */
-  path_of(s, k, ".neff", path);
+  trn_cache_path(s, k, ".neff", path);
   TNX_TRY(trn_file_write(path, neff, bytes));
-  path_of(s, k, ".sum", path);
+  trn_cache_path(s, k, ".sum", path);
   sum_of(k, neff, bytes, sum, sizeof sum);
   TNX_TRY(trn_file_write(path, sum, strlen(sum)));
   if (atomic_fetch_add(&stored, 1) % 64 == 0) trim(s);
@@ -201,12 +202,11 @@ tnx_status trn_cache_store(const trn_settings *s, const trn_key *k, const void *
 }
 
 tnx_status trn_cache_lock(const trn_settings *s, const trn_key *k, int *lock_out) {
-  char path[PATH_BYTES], folder[PATH_BYTES];
+  char path[TRN_PATH_BYTES];
   *lock_out = -1;
   if (!s->cache[0]) return TNX_OK;
-  snprintf(folder, sizeof folder, "%s/%.2s", s->cache, k->text);
-  TNX_TRY(trn_folder_make(folder));
-  path_of(s, k, ".lock", path);
+  TNX_TRY(trn_cache_make_folder(s, k));
+  trn_cache_path(s, k, ".lock", path);
   int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return tnx_fail(TNX_IO, "the lock %.500s could not be opened: %s", path, strerror(errno));
   for (uint64_t waited = 0; flock(fd, LOCK_EX | LOCK_NB); waited += 50) {

@@ -29,21 +29,10 @@ static uint32_t find(uintptr_t address) {
   return low;
 }
 
-static void *reserve(size_t bytes) {
-  size_t mapped = bytes + TNX_SEGMENT_ALIGN;
-  if (mapped < bytes) return NULL;
-  unsigned char *raw = mmap(NULL, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (raw == MAP_FAILED) return NULL;
-  unsigned char *p = (unsigned char *)(((uintptr_t)raw + TNX_SEGMENT_ALIGN - 1) & ~(uintptr_t)(TNX_SEGMENT_ALIGN - 1));
-  if (p > raw) munmap(raw, (size_t)(p - raw));
-  if (p + bytes < raw + mapped) munmap(p + bytes, (size_t)(raw + mapped - (p + bytes)));
-  return p;
-}
-
 tnx_status trn_segment_alloc(int device, size_t bytes, bool large, void **out) {
   TNX_TRY(trn_alive());
-  void *at = reserve(bytes);
-  if (!at) return tnx_fail(TNX_OUT_OF_MEMORY, "no addresses for a segment of %zu bytes", bytes);
+  void *at;
+  if (tnx_segment_map(bytes, PROT_NONE, &at) != TNX_OK) return tnx_fail(TNX_OUT_OF_MEMORY, "no addresses for a segment of %zu bytes", bytes);
   segment s = {(uintptr_t)at, bytes, NULL, device};
   tnx_status status = trn_check(trn_nrt.nrt_tensor_allocate(NRT_TENSOR_PLACEMENT_DEVICE, device, bytes, NULL, &s.tensor), "nrt_tensor_allocate");
   if (status == TNX_OK) {

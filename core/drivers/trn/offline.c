@@ -25,44 +25,19 @@ static tnx_status offline_get_props(int device, int devices, tnx_device_props *o
   return TNX_OK;
 }
 
-static tnx_status offline_segment_alloc(int device, size_t bytes, bool large, void **out) {
-  size_t mapped = bytes + TNX_SEGMENT_ALIGN;
-  unsigned char *raw = mapped < bytes ? MAP_FAILED : mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (raw == MAP_FAILED) return tnx_fail(TNX_OUT_OF_MEMORY, "the system gave no mapping of %zu bytes", mapped);
-  unsigned char *p = (unsigned char *)(((uintptr_t)raw + TNX_SEGMENT_ALIGN - 1) & ~(uintptr_t)(TNX_SEGMENT_ALIGN - 1));
-  if (p > raw) munmap(raw, (size_t)(p - raw));
-  if (p + bytes < raw + mapped) munmap(p + bytes, (size_t)(raw + mapped - (p + bytes)));
-  *out = p;
-  return TNX_OK;
-}
-
+static tnx_status offline_segment_alloc(int device, size_t bytes, bool large, void **out) { return tnx_segment_map(bytes, PROT_READ | PROT_WRITE, out); }
 static void offline_segment_free(int device, void *segment, size_t bytes) { munmap(segment, bytes); }
 static uint64_t offline_available(int device) { return UINT64_MAX; }
-
-static tnx_status offline_copy(int device, void *dst, const void *src, size_t bytes) {
-  memcpy(dst, src, bytes);
-  return TNX_OK;
-}
-
-static tnx_status offline_fill(int device, void *dst, uint8_t value, size_t bytes) {
-  memset(dst, value, bytes);
-  return TNX_OK;
-}
-
-static void path_in_cache(const trn_settings *s, const trn_key *k, const char *suffix, char *out, size_t size) {
-  snprintf(out, size, "%s/%.2s/%s%s", s->cache, k->text, k->text, suffix);
-}
 
 static tnx_status offline_create(const tnx_program_source *source, tnx_program **out) {
   const trn_settings *s;
   TNX_TRY(trn_settings_get(-1, &s));
   if (!s->cache[0]) return tnx_fail(TNX_INVALID_ARGUMENT, "TORCH_NEURONX_COMPILE_ONLY=1 needs a folder to keep programs in: TORCH_NEURONX_NEFF_CACHE_DIR");
   trn_key key;
-  char path[1100];
+  char path[TRN_PATH_BYTES];
   trn_key_make(s, source->text, source->text_bytes, &key);
-  snprintf(path, sizeof path, "%s/%.2s", s->cache, key.text);
-  TNX_TRY(trn_folder_make(path));
-  path_in_cache(s, &key, ".mlir", path, sizeof path);
+  TNX_TRY(trn_cache_make_folder(s, &key));
+  trn_cache_path(s, &key, ".mlir", path);
   TNX_TRY(trn_file_write(path, source->text, source->text_bytes));
   return trn_programs.create(source, out);
 }
@@ -71,10 +46,10 @@ static tnx_status offline_create(const tnx_program_source *source, tnx_program *
 static tnx_status offline_run(tnx_program *p, int device, const tnx_operand *inputs, const tnx_operand *outputs) {
   const trn_settings *s;
   trn_key key;
-  char path[1100];
+  char path[TRN_PATH_BYTES];
   TNX_TRY(trn_settings_get(-1, &s));
   tnx_status status = trn_program_wait(p, &key);
-  path_in_cache(s, &key, ".txt", path, sizeof path);
+  trn_cache_path(s, &key, ".txt", path);
   if (status != TNX_OK) return trn_file_write(path, tnx_error_text(), strlen(tnx_error_text()));
   unlink(path);
   return TNX_OK;
@@ -92,9 +67,9 @@ const tnx_driver tnx_driver_trn_offline = {
     .segment_alloc = offline_segment_alloc,
     .segment_free = offline_segment_free,
     .available = offline_available,
-    .copy_to_device = offline_copy,
-    .copy_to_host = offline_copy,
-    .copy = offline_copy,
-    .fill = offline_fill,
+    .copy_to_device = tnx_memory_copy,
+    .copy_to_host = tnx_memory_copy,
+    .copy = tnx_memory_copy,
+    .fill = tnx_memory_fill,
     .programs = &offline_programs,
 };

@@ -2,7 +2,6 @@
  *
  * Equal texts are one program. A program's operands are slices of segments; the sets of the last execution are kept, because a loop gives the same addresses again. */
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +11,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "drivers/trn/trn.h"
-#include "runtime/sync.h"
+#include "runtime/state.h"
 
 enum { DEVICES = 64, BUCKETS = 256, NAME = NRT_TENSOR_NAME_MAX };
 
@@ -103,21 +102,17 @@ static void *compile_main(void *arg) {
   return NULL;
 }
 
-static bool start_thread(void *arg) {
+static bool start_thread(const trn_settings *s) {
   pthread_t thread;
-  sigset_t all, old;
-  sigfillset(&all); /* signals belong to the application's threads */
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  bool started = pthread_create(&thread, NULL, compile_main, arg) == 0;
-  pthread_sigmask(SIG_SETMASK, &old, NULL);
-  if (started) pthread_detach(thread);
-  return started;
+  if (tnx_thread_start(&thread, "tnx-compile", compile_main, (void *)s) != TNX_OK) return false;
+  pthread_detach(thread);
+  return true;
 }
 
 /* Under pool.lock. False: nobody will compile it. */
 static bool queue(const trn_settings *s, tnx_program *p) {
   if (pool.idle == 0 && pool.threads < s->workers) {
-    if (start_thread((void *)s)) pool.threads++;
+    if (start_thread(s)) pool.threads++;
     else if (pool.threads == 0) return false;
   }
   p->next_job = NULL;

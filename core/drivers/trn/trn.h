@@ -10,7 +10,7 @@
   REQUIRED(nrt_init) REQUIRED(nrt_get_visible_vnc_count) REQUIRED(nrt_load) REQUIRED(nrt_unload) REQUIRED(nrt_execute)                       \
   REQUIRED(nrt_tensor_allocate) REQUIRED(nrt_tensor_allocate_slice) REQUIRED(nrt_tensor_free) REQUIRED(nrt_tensor_read)                      \
   REQUIRED(nrt_tensor_write) REQUIRED(nrt_allocate_tensor_set) REQUIRED(nrt_destroy_tensor_set) REQUIRED(nrt_add_tensor_to_tensor_set)       \
-  OPTIONAL(nrt_close) OPTIONAL(nrt_get_version) OPTIONAL(nrt_get_instance_info) OPTIONAL(nrt_get_status_as_str)                              \
+  OPTIONAL(nrt_close) OPTIONAL(nrt_get_version) OPTIONAL(nrt_get_instance_info)                                                              \
   OPTIONAL(nrt_get_vnc_memory_stats) OPTIONAL(nrt_tensor_copy) OPTIONAL(nrt_tensor_memset) OPTIONAL(nrt_get_model_tensor_info)               \
   OPTIONAL(nrt_free_model_tensor_info) OPTIONAL(nrta_execute_schedule) OPTIONAL(nrta_is_completed) OPTIONAL(nrta_error_tracker_create)       \
   OPTIONAL(nrta_error_tracker_destroy) OPTIONAL(nrta_error_tracker_get_list)
@@ -63,6 +63,10 @@ tnx_status trn_settings_get(int family, const trn_settings **out);
 /* ---- cache.c: the NEFFs on disk ---- */
 typedef struct trn_key { char text[40]; uint64_t check, length; /* another hash of what the key is made of, and its length */ } trn_key;
 void trn_key_make(const trn_settings *s, const char *text, size_t bytes, trn_key *out);
+/* <cache>/ab/<key><suffix>, and its folder made. */
+enum { TRN_PATH_BYTES = 1100 };
+void trn_cache_path(const trn_settings *s, const trn_key *key, const char *suffix, char out[TRN_PATH_BYTES]);
+tnx_status trn_cache_make_folder(const trn_settings *s, const trn_key *key);
 /* The NEFF under the key, on the heap; NULL with TNX_OK: there is none that is whole. */
 tnx_status trn_cache_load(const trn_settings *s, const trn_key *key, void **out, size_t *bytes_out);
 tnx_status trn_cache_store(const trn_settings *s, const trn_key *key, const void *neff, size_t bytes);

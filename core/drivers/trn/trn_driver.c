@@ -36,23 +36,21 @@ static const char *family_name(uint32_t family) {
   }
 }
 
-tnx_status tnx_driver_trn_probe(void) {
-  const trn_library *nrt;
-  uint32_t n = 0;
-  TNX_TRY(trn_library_get(&nrt));
-  TNX_TRY(trn_check(nrt->nrt_get_visible_vnc_count(&n), "nrt_get_visible_vnc_count"));
-  if (n == 0)
-    return tnx_fail(TNX_DEVICE, "TORCH_NEURONX_DRIVER=trn: %.300s was loaded but shows no NeuronCore (is the kernel module of aws-neuronx-dkms loaded, /dev/neuron0 there, "
-                                "and NEURON_RT_VISIBLE_CORES right?)", nrt->path);
-  return TNX_OK;
-}
-
 static tnx_status trn_count(int *out) {
   uint32_t n = 0;
   const trn_library *nrt;
   TNX_TRY(trn_library_get(&nrt));
   TNX_TRY(trn_check(nrt->nrt_get_visible_vnc_count(&n), "nrt_get_visible_vnc_count"));
   *out = n > INT32_MAX ? INT32_MAX : (int)n;
+  return TNX_OK;
+}
+
+tnx_status tnx_driver_trn_probe(void) {
+  int n;
+  TNX_TRY(trn_count(&n));
+  if (n == 0)
+    return tnx_fail(TNX_DEVICE, "TORCH_NEURONX_DRIVER=trn: %.300s was loaded but shows no NeuronCore (is the kernel module of aws-neuronx-dkms loaded, /dev/neuron0 there, "
+                                "and NEURON_RT_VISIBLE_CORES right?)", trn_nrt.path);
   return TNX_OK;
 }
 

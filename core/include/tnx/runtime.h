@@ -105,6 +105,8 @@ TNX_API bool tnx_host_is_pinned(const void *ptr);
  * to_host and when `wait` is set, the destination holds them. A non-waiting copy to the device takes a snapshot of the source. */
 TNX_API tnx_status tnx_copy_to_device(void *dst, const void *src, size_t bytes, tnx_stream *stream, bool wait);
 TNX_API tnx_status tnx_copy_to_host(void *dst, const void *src, size_t bytes, tnx_stream *stream);
+/* A copy within the stream's device, of ranges that do not overlap, as a task of the stream. */
+TNX_API tnx_status tnx_copy_on_device(void *dst, const void *src, size_t bytes, tnx_stream *stream);
 
 /* ---- streams ---- */
 /* Runs on a thread that owns the stream for the call; may use the pool (see below). A failure is kept and reported by
